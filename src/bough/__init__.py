@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from bough.events import EventStore as EventStore
     from bough.events import StoredEvent as StoredEvent
     from bough.events import open_store as open_store
+    from bough.events import open_store_sync as open_store_sync
     from bough.execution import CodeExecutionInput as CodeExecutionInput
     from bough.execution import CodeExecutionResult as CodeExecutionResult
     from bough.execution import CodeExecutor as CodeExecutor
@@ -101,7 +102,7 @@ else:
             "bough.conversation.log.condenser": "KeepFirstCondenser SummarizingCondenser",
             "bough.conversation.once": "arun run",
             "bough.effects": "LostCall effect_key",
-            "bough.events": "ConversationFilter EventStore StoredEvent open_store",
+            "bough.events": "ConversationFilter EventStore StoredEvent open_store open_store_sync",
             "bough.execution": (
                 "CodeExecutionInput CodeExecutionResult CodeExecutor ContainerCodeExecutor LocalSandboxCodeExecutor "
                 "Mount TaskContainerExecutor UnsafeLocalCodeExecutor"

@@ -40,6 +40,7 @@ class Settings:
         timeout_seconds: Wall time of a script; None takes the executor's default.
         fetch_networks: Private networks, such as `10.0.0.0/8`, that URLs of images and files may lead to, over plain
             HTTP too.
+        copy_before_upgrade: Whether a SQLite store with an older schema is copied before it is upgraded.
     """
 
     home: Path
@@ -52,6 +53,7 @@ class Settings:
     policy: str | None = None
     timeout_seconds: float | None = None
     fetch_networks: tuple[str, ...] = ()
+    copy_before_upgrade: bool = True
 
     @classmethod
     def load(
@@ -174,6 +176,14 @@ def _seconds(key: str, value: Any) -> float | None:
     return seconds
 
 
+def _boolean(key: str, value: Any) -> bool:
+    words = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
+    known = value if isinstance(value, bool) else words.get(str(value).lower())
+    if known is None:
+        raise InvalidInput(f"setting `{key}` must be true or false, not {value!r}", hint="leave it out for its default")
+    return known
+
+
 def _choice(*choices: str) -> Any:
     def check(key: str, value: Any) -> str:
         if value in choices:
@@ -202,4 +212,5 @@ _SHAPES: Mapping[str, Any] = {
     "policy": _choice("allow", "ask", "rules"),
     "timeout_seconds": _seconds,
     "fetch_networks": _networks,
+    "copy_before_upgrade": _boolean,
 }

@@ -11,7 +11,8 @@ import pytest
 
 from bough.agents.spec import AgentSpec
 from bough.conversation import AsyncConversation, Conversation, Delta
-from bough.errors import NotFound
+from bough.errors import BoughError, NotFound
+from bough.events import open_store_sync
 from bough.settings import Settings
 from bough.testing import ScriptedModel
 
@@ -57,3 +58,14 @@ def test_what_an_agent_answers_with_is_known_to_a_type_checker(settings: Setting
     with Conversation(spec, workspace=tmp_path, store="memory:", settings=settings) as conversation:
         assert_type(conversation, Conversation[int])
         assert_type(conversation.run().data, int | None)
+
+
+def test_conversations_share_a_store_that_was_opened_once(settings: Settings, scripted: Any, tmp_path: Path) -> None:
+    with open_store_sync(f"sqlite:///{tmp_path / 'log.db'}") as store:
+        with Conversation(scripted("one"), store=store, workspace=tmp_path, settings=settings) as source:
+            source.send_message("first")
+            with source.fork() as fork:
+                assert fork.state.head > source.state.head
+        assert len(Conversation.list(store).items) == 2
+    with pytest.raises(BoughError):
+        Conversation.list(store)

@@ -9,8 +9,10 @@ from uuid import UUID
 
 import pytest
 
-from bough.events import ConversationFilter, SqliteEventStore
+from bough.errors import StoreError
+from bough.events import ConversationFilter, SqliteEventStore, open_store
 from bough.events.queries import migrations, queries
+from bough.settings import Settings
 
 pytestmark = pytest.mark.anyio
 
@@ -56,9 +58,12 @@ async def test_a_store_of_a_released_schema_opens(
     db = sqlite3.connect(path)
     db.executescript((GOLDEN / "sqlite" / f"{version}.sql").read_text("utf-8"))
     db.close()
+    before = _dump(path)
     store = await SqliteEventStore.open(path)
-    upgrades = [f"{path} was upgraded from schema {version} to {NEWEST}; older versions of bough no longer open it"]
-    assert caplog.messages == (upgrades if version < NEWEST else [])
+    kept = tmp_path / f"log.db.schema-{version}"
+    message = f"{path} was upgraded from schema {version} to {NEWEST}; older versions of bough no longer open it"
+    assert caplog.messages == ([f"{message} (they open the copy {kept})"] if version < NEWEST else [])
+    assert _dump(kept) == before if version < NEWEST else not kept.exists()
     assert await store._read(lambda log: log.db.execute("pragma user_version").fetchone()[0]) == NEWEST
     root = await store.get(ROOT)
     assert (root.status, root.tags, root.config, root.owner) == ("paused", {"a": "b"}, {"agent": "x"}, "o")
@@ -71,3 +76,39 @@ async def test_a_store_of_a_released_schema_opens(
     assert len((await store.list(ConversationFilter(include_deleted=True))).items) == 4
     assert (await store.check()).findings == ()
     await store.aclose()
+
+
+def _dump(path: Path) -> list[str]:
+    db = sqlite3.connect(path)
+    lines = [*db.iterdump(), str(db.execute("pragma user_version").fetchone())]
+    db.close()
+    return lines
+
+
+def _write_old_store(path: Path) -> None:
+    db = sqlite3.connect(path)
+    db.executescript((GOLDEN / "sqlite" / "1.sql").read_text("utf-8"))
+    db.close()
+
+
+async def test_no_copy_is_kept_on_request(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    _write_old_store(path)
+    settings = Settings.load(tmp_path, f"sqlite:///{path}", env={"BOUGH_COPY_BEFORE_UPGRADE": "no"})
+    await (await open_store(settings.store, keep_copy=settings.copy_before_upgrade)).aclose()
+    assert not list(tmp_path.glob("*.schema-*"))
+
+
+async def test_a_copy_that_fails_leaves_the_old_store(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    _write_old_store(path)
+    before = _dump(path)
+    (tmp_path / "log.db.schema-1").mkdir()  # cannot be replaced by a file
+    with pytest.raises(StoreError, match="copying it before the upgrade failed") as error:
+        await SqliteEventStore.open(path)
+    assert "BOUGH_COPY_BEFORE_UPGRADE" in str(error.value.hint)
+    assert _dump(path) == before
+    assert sorted(file.name for file in tmp_path.iterdir() if not file.name.endswith(("-wal", "-shm"))) == [
+        "log.db",
+        "log.db.schema-1",
+    ]

@@ -182,7 +182,7 @@ async def open_settings_store(settings: Settings, *, create: bool = True) -> Asy
     """
     from bough.events import open_store
 
-    store = await open_store(settings.store, create=create)
+    store = await open_store(settings.store, create=create, keep_copy=settings.copy_before_upgrade)
     try:
         yield store
     finally:

@@ -266,7 +266,7 @@ async def read_page(
     """Return a page of a store's conversations. A store given by its URL is opened and closed again."""
     if store is not None and not isinstance(store, str):
         return await store.list(filter, cursor, limit)
-    opened = await open_store(settings.store if store is None else store)
+    opened = await open_store(store or settings.store, keep_copy=settings.copy_before_upgrade)
     try:
         return await opened.list(filter, cursor, limit)
     finally:

@@ -63,7 +63,9 @@ class Environment:
         if delegation is not None:
             store = _require_log(delegation, store)
         used = executor or executor_named(executor_name)
-        opened = await open_store(store or settings.store) if store is None or isinstance(store, str) else store
+        opened = store
+        if opened is None or isinstance(opened, str):
+            opened = await open_store(opened or settings.store, keep_copy=settings.copy_before_upgrade)
         new = cls(settings, opened, used, delegation)
         if opened is not store:
             new._owned.append(opened)

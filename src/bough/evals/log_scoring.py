@@ -86,7 +86,7 @@ async def score_logs(
     settings = settings or Settings.load()
     options = EvalOptions(judge=judge, votes=votes, metrics=metrics or {}, threshold=threshold, kind="score")
     options.check()
-    logs = store or await open_store(settings.store)
+    logs = store or await open_store(settings.store, keep_copy=settings.copy_before_upgrade)
     try:
         cases = [await _make_case(logs, id, case) for id in dict.fromkeys(conversations)]
         run = RunFolder.new(settings.home / "evals" if folder is None else folder)

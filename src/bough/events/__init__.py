@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from bough.events.model import UsageAdded as UsageAdded
     from bough.events.model import UserMessage as UserMessage
     from bough.events.open import open_store as open_store
+    from bough.events.open import open_store_sync as open_store_sync
     from bough.events.record import ConversationFilter as ConversationFilter
     from bough.events.record import ConversationRecord as ConversationRecord
     from bough.events.record import Lease as Lease
@@ -69,7 +70,7 @@ else:
                 "TaskNoted TextPart ToolCalled ToolFailed ToolInterrupted ToolRejected ToolReturned Usage UsageAdded "
                 "UserMessage"
             ),
-            "bough.events.open": "open_store",
+            "bough.events.open": "open_store open_store_sync",
             "bough.events.record": "ConversationFilter ConversationRecord Lease Page StoredEvent",
             "bough.events.store": "Cut EventStore StoreAdmin",
             "bough.events.stores.postgres": "PostgresEventStore",

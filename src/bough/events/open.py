@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bough.errors import InvalidInput
+from bough.portal import portal
 
 if TYPE_CHECKING:
     from bough.events.store import StoreAdmin
@@ -16,7 +19,9 @@ _SQLITE = "sqlite:///"
 _POSTGRES = ("postgresql://", "postgres://")
 
 
-async def open_store(url: str, *, clock: Clock | None = None, create: bool = True) -> StoreAdmin:
+async def open_store(
+    url: str, *, clock: Clock | None = None, create: bool = True, keep_copy: bool = True
+) -> StoreAdmin:
     """Open the store at a URL. Creates or upgrades it if needed.
 
     A file that is not writable is opened for reading; every write then raises `StoreError`.
@@ -25,6 +30,8 @@ async def open_store(url: str, *, clock: Clock | None = None, create: bool = Tru
         url: `memory:` (removed when closed), `sqlite:///relative/path`, `sqlite:////absolute/path` or `postgresql://…`.
         clock: The clock; the machine's by default.
         create: Whether to create a missing file. If False, a missing file is opened as an empty store.
+        keep_copy: Whether to keep a copy of a SQLite file with an older schema, named `<file>.schema-<version>`. The
+            upgrade is logged as a warning.
 
     Raises:
         InvalidInput: The URL has an unknown scheme.
@@ -38,7 +45,7 @@ async def open_store(url: str, *, clock: Clock | None = None, create: bool = Tru
     if is_file:
         from bough.events.stores.sqlite import SqliteEventStore
 
-        return await SqliteEventStore.open(_absolute(url.removeprefix(_SQLITE)), clock=clock)
+        return await SqliteEventStore.open(_absolute(url.removeprefix(_SQLITE)), clock=clock, keep_copy=keep_copy)
     if url.startswith(_POSTGRES):
         from bough.events.stores.postgres import PostgresEventStore
 
@@ -47,6 +54,19 @@ async def open_store(url: str, *, clock: Clock | None = None, create: bool = Tru
         f"invalid store URL {url!r}",
         hint="use memory:, sqlite:///relative/path.db, sqlite:////absolute/path.db or postgresql://…",
     )
+
+
+@contextmanager
+def open_store_sync(url: str, *, create: bool = True, keep_copy: bool = True) -> Generator[StoreAdmin]:
+    """Yield a store that several `Conversation` objects share, and close it at the end of the block.
+
+    It is opened on bough's own event loop, like the conversations. The arguments and errors are those of `open_store`.
+    """
+    store = portal().call(open_store, url, create=create, keep_copy=keep_copy)
+    try:
+        yield store
+    finally:
+        portal().call(store.aclose)
 
 
 def _is_missing(path: Path) -> bool:

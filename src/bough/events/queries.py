@@ -11,6 +11,7 @@ import logging
 import re
 import sqlite3
 from importlib.resources import files
+from pathlib import Path
 from typing import Final, NamedTuple
 
 _LOG = logging.getLogger("bough.events")
@@ -78,13 +79,18 @@ def migrations(dialect: str, package: str = STORE) -> list[Migration]:
     return sorted(Migration(int(entry.name[:4]), entry.read_text("utf-8")) for entry in entries)
 
 
-def log_upgrade(store: str, old_version: int, new_version: int) -> None:
-    """Warn that the schema of a store was upgraded, so that older versions of bough can no longer open it."""
+def log_upgrade(store: str, old_version: int, new_version: int, *, copy: Path | None = None) -> None:
+    """Warn that the schema of a store was upgraded, so that older versions of bough can no longer open it.
+
+    Args:
+        copy: The file with the old schema, if one was kept.
+    """
     _LOG.warning(
-        "%s was upgraded from schema %d to %d; older versions of bough no longer open it",
+        "%s was upgraded from schema %d to %d; older versions of bough no longer open it%s",
         store,
         old_version,
         new_version,
+        f" (they open the copy {copy})" if copy else "",
     )
 
 

@@ -178,7 +178,9 @@ class _Plan:
     @asynccontextmanager
     async def _lifespan(self, app: FastAPI) -> AsyncGenerator[None]:
         async with AsyncExitStack() as exit_stack:
-            store = self.given_store or await open_store(self.settings.store)
+            store = self.given_store or await open_store(
+                self.settings.store, keep_copy=self.settings.copy_before_upgrade
+            )
             if self.given_store is None:
                 exit_stack.push_async_callback(store.aclose)
             app.state.services = services = self._make_services(store)

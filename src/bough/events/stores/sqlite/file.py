@@ -44,15 +44,18 @@ class OpenedFile(NamedTuple):
     folder: PrivateFolder | None = None
 
 
-def open_file(path: Path) -> OpenedFile:
+def open_file(path: Path, *, keep_copy: bool = False) -> OpenedFile:
     """Open a store file. Creates it if missing (readable by its owner only), and upgrades its schema.
 
     A file that cannot be written is read directly. If it has a write-ahead log or an older schema, a private copy is
     read instead: SQLite would ignore the commits that are only in that log.
 
+    Args:
+        keep_copy: Whether to copy the file to `<name>.schema-<version>` beside it before its schema is upgraded.
+
     Raises:
         CorruptLog: The file is empty, which a store file never is.
-        StoreError: The file cannot be opened, is not a bough store, or comes from a newer bough.
+        StoreError: The file cannot be opened or copied, is not a bough store, or comes from a newer bough.
     """
     try:
         if not path.exists():
@@ -71,9 +74,10 @@ def open_file(path: Path) -> OpenedFile:
         )
     if path.is_file() and not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
         return _open_for_reading(path)
-    old_version = _upgrade(path)
+    old_version = _upgrade(path, keep_copy=keep_copy)
     if old_version is not None:
-        log_upgrade(str(path), old_version, migrations("sqlite")[-1].version)
+        kept = _copy_path(path, old_version) if keep_copy else None
+        log_upgrade(str(path), old_version, migrations("sqlite")[-1].version, copy=kept)
     return OpenedFile(path, StoreFile(path))
 
 
@@ -158,18 +162,44 @@ def _put_in_place(new: Path, path: Path) -> None:
         os.close(folder)
 
 
-def _upgrade(path: Path) -> int | None:
+def _copy_path(path: Path, version: int) -> Path:
+    return _beside(path, f".schema-{version}")
+
+
+def _copy_old_schema(path: Path, version: int) -> None:
+    """Copy a store before its schema is upgraded. Called within the writing transaction, so nothing is missing.
+
+    A complete copy replaces an earlier one; an incomplete copy is never left behind.
+    """
+    copy = _copy_path(path, version)
+    new = _beside(copy, f".new-{uuid4().hex}")
+    try:
+        os.close(os.open(new, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        with closing(connect(StoreFile(path, "mode=ro"))) as source, closing(sqlite3.connect(new)) as target:
+            source.backup(target)
+        os.replace(new, copy)
+    except (OSError, *SQLITE_ERRORS) as error:
+        raise StoreError(
+            f"{path} has an older schema, and copying it before the upgrade failed: {error}",
+            hint="free space beside the file, or set BOUGH_COPY_BEFORE_UPGRADE=no after making a copy elsewhere",
+            details={"path": str(path), "schema": version},
+        ) from error
+    finally:
+        new.unlink(missing_ok=True)
+
+
+def _upgrade(path: Path, *, keep_copy: bool = False) -> int | None:
     """Upgrade a file's schema and return the old version; None if nothing was upgraded."""
     db = connect(StoreFile(path))
     try:
-        return _prepare(db, path)
+        return _prepare(db, path, keep_copy=keep_copy)
     except SQLITE_ERRORS as error:
         raise store_error(path, error) from error
     finally:
         db.close()
 
 
-def _prepare(db: sqlite3.Connection, path: Path) -> int | None:
+def _prepare(db: sqlite3.Connection, path: Path, *, keep_copy: bool) -> int | None:
     """Run the missing migrations, in write-ahead mode. Returns as `_upgrade`."""
     steps = migrations("sqlite")
     newest = steps[-1].version
@@ -180,6 +210,8 @@ def _prepare(db: sqlite3.Connection, path: Path) -> int | None:
     _set_wal(db)
     with _transaction(db, "begin immediate"):  # read the version again: another process may have upgraded meanwhile
         version = _version(db, path, newest)
+        if keep_copy and 0 < version < newest:
+            _copy_old_schema(path, version)
         for step in steps:
             if step.version > version:
                 _migrate(db, step)

@@ -55,13 +55,16 @@ class SqliteEventStore(RelationalEventStore):
         weakref.finalize(self, self._readers.stop)
 
     @classmethod
-    async def open(cls, path: Path, *, clock: Clock | None = None) -> SqliteEventStore:
+    async def open(cls, path: Path, *, clock: Clock | None = None, keep_copy: bool = True) -> SqliteEventStore:
         """Open the store in a file. Creates or upgrades the file if needed.
+
+        Args:
+            keep_copy: Whether to keep a copy of a file with an older schema.
 
         Raises:
             StoreError: The file cannot be opened, is not a bough store, or comes from a newer bough.
         """
-        return await asyncio.to_thread(cls._open, path, clock or SystemClock())
+        return await asyncio.to_thread(cls._open, path, clock or SystemClock(), keep_copy)
 
     @classmethod
     async def open_private(cls, *, clock: Clock | None = None) -> SqliteEventStore:
@@ -69,8 +72,8 @@ class SqliteEventStore(RelationalEventStore):
         return await asyncio.to_thread(cls._open_private, clock or SystemClock())
 
     @classmethod
-    def _open(cls, path: Path, clock: Clock) -> SqliteEventStore:
-        return cls(open_file(path), clock)
+    def _open(cls, path: Path, clock: Clock, keep_copy: bool) -> SqliteEventStore:
+        return cls(open_file(path, keep_copy=keep_copy), clock)
 
     @classmethod
     def _open_private(cls, clock: Clock) -> SqliteEventStore:
