@@ -14,6 +14,7 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCall
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from bough.agents.spec import AgentSpec
+from bough.effects import effect_key
 
 STEPS = 4
 
@@ -41,6 +42,8 @@ def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
 
 def step(task: str, number: int) -> str:
     """Do one step of a task."""
+    with Path(os.environ["LEDGER"] + ".keys").open("a") as keys:
+        keys.write(f"{task} {number} {effect_key()}\n")
     note(f"begin {task} {number}")
     gate = Path(os.environ["LEDGER"] + ".gate")
     while gate.exists() and gate.read_text() == str(number):

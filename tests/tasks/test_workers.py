@@ -52,6 +52,10 @@ async def test_a_killed_worker_is_followed_by_another(workers: Workers, settings
     assert (task.state, task.result, task.attempts) == (TaskState.COMPLETED, "done a", 2)
     require_counted_once(workers, [task], interrupted=1)
     assert "end a 2" not in workers.lines()
+    keys = dict(line.rsplit(" ", 1) for line in Path(f"{workers.ledger}.keys").read_text().splitlines())
+    [lost] = task.interrupted_calls
+    assert (lost.tool, lost.arguments) == ("step", {"task": "a", "number": 2})
+    assert lost.effect_key == keys["a 2"], "the key that the tool gave to the outside world"
     await broker.aclose()
     await broker.store.aclose()
 

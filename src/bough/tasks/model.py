@@ -12,6 +12,7 @@ from uuid import UUID
 
 from pydantic import BaseModel, Field
 
+from bough.effects import LostCall
 from bough.errors import Conflict, NotFound
 from bough.events.model import Usage
 from bough.tasks.state import TERMINAL_STATES, TaskState
@@ -62,6 +63,8 @@ class Task(BaseModel):
         conversation: The conversation whose log has the task's events; None means the one with the task's id.
         request: The question or approvals that the task waits for while it is `INPUT_REQUIRED`.
         version: Counts transitions.
+        interrupted_calls: Calls that had started when their process ended, and whose effects are unknown, oldest first:
+            those among the latest 1,000 events. Lists and claims leave it empty.
     """
 
     id: str = Field(default_factory=lambda: str(new_id()))
@@ -88,6 +91,7 @@ class Task(BaseModel):
     deadline: datetime | None = None
     request: JsonObject | None = None
     version: int = 0
+    interrupted_calls: list[LostCall] = Field(default_factory=list[LostCall])
 
     @property
     def is_terminal(self) -> bool:

@@ -187,8 +187,8 @@ order by priority desc, k limit :limit;
 select uuid_send(id) from task order by k desc limit 1;
 
 -- name: events
--- Own events of a conversation that can be events of a task, the latest first.
-{own_events} and kind in ('TaskChanged', 'TaskNoted', 'ToolCalled', 'ModelResponded')
+-- Own events of a conversation that can be events of a task, and its interrupted calls, the latest first.
+{own_events} and kind in ('TaskChanged', 'TaskNoted', 'ToolCalled', 'ToolInterrupted', 'ModelResponded')
 order by {place} desc limit :limit;
 
 -- name: spending

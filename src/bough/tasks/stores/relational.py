@@ -6,7 +6,7 @@ import asyncio
 import builtins
 import json
 from abc import abstractmethod
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -14,8 +14,18 @@ from typing_extensions import override
 
 from bough.agents.delegation_protocol import Spent
 from bough.conversation.log.ledger import USAGE, follow_usage
+from bough.effects import LostCall, make_effect_key
 from bough.errors import Conflict, InvalidInput, Unavailable
-from bough.events.model import ConversationStarted, TaskChanged, TaskNoted, Usage, UserMessage
+from bough.events.model import (
+    ConversationStarted,
+    ModelResponded,
+    TaskChanged,
+    TaskNoted,
+    ToolCalled,
+    ToolInterrupted,
+    Usage,
+    UserMessage,
+)
 from bough.events.owner import owner as make_owner
 from bough.events.record import ConversationRecord, StoredEvent, microseconds
 from bough.events.side_tables import SideTables, Tables
@@ -365,19 +375,35 @@ def _read_with_events(tables: Tables, id: UUID) -> Task | None:
     if row is None:
         return None
     task = read_task(tables, row)
-    task.events = read_events(tables, row)
+    rows = tables.run("task.events", cid=row.cid, first=row.first, limit=MAX_EVENTS)
+    log = [*StoredEvent.of_rows(rows)][::-1]  # pyright: ignore[reportArgumentType]
+    events = [task_event(stored, row.task_id) for stored in log]
+    task.events = [event for event in events if event is not None and belongs(event, row)]
+    task.interrupted_calls = find_interrupted_calls(log, row)
     return task
 
 
-def read_events(tables: Tables, row: TaskRow, limit: int = MAX_EVENTS) -> list[TaskEvent]:
-    """Return the latest events of a task, oldest first."""
-    events: list[TaskEvent] = []
-    rows = tables.run("task.events", cid=row.cid, first=row.first, limit=limit)
-    for stored in StoredEvent.of_rows(rows):  # pyright: ignore[reportArgumentType]
-        event = task_event(stored, row.task_id)
-        if event is not None and belongs(event, row):
-            events.append(event)
-    return events[::-1]
+def find_interrupted_calls(log: Sequence[StoredEvent], row: TaskRow) -> list[LostCall]:
+    """Return the calls that had started and whose result was lost, from the events of the task's conversation."""
+    calls: dict[str, LostCall] = {}
+    interrupted: list[LostCall] = []
+    response: int | None = None
+    for stored in log:
+        if row.is_terminal and stored.seq > row.last:
+            break
+        match event := stored.event:
+            case ModelResponded():
+                response = stored.seq
+            case ToolCalled():
+                key = make_effect_key(row.conversation_id, response, event.tool_call_id)
+                calls[event.tool_call_id] = LostCall(
+                    id=event.tool_call_id, tool=event.tool, arguments=event.arguments, effect_key=key
+                )
+            case ToolInterrupted() if event.tool_call_id in calls:
+                interrupted.append(calls.pop(event.tool_call_id))
+            case _:
+                pass
+    return interrupted
 
 
 def belongs(event: TaskEvent, row: TaskRow) -> bool:
