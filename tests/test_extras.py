@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.metadata
 import re
+import subprocess
+import sys
 from collections import defaultdict
 
 import pytest
@@ -44,3 +46,21 @@ def test_a_module_below_a_package_counts_as_the_package() -> None:
 @pytest.mark.parametrize("name", ["mytools", None])
 def test_other_modules_are_not_ours(name: str | None) -> None:
     assert missing_package(ModuleNotFoundError("no", name=name)) is None
+
+
+_WITHOUT_POSTGRES = """
+import sys
+sys.modules["psycopg"] = None
+from bough import Conversation
+from bough.errors import Unavailable
+try:
+    Conversation("offline", store="postgresql://localhost/x")
+except Unavailable as error:
+    print(error.hint)
+"""
+
+
+def test_a_program_without_a_package_is_told_the_extra() -> None:
+    command = [sys.executable, "-c", _WITHOUT_POSTGRES]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert printed == "pip install 'bough[postgres]'\n"

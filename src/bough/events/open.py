@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bough.errors import InvalidInput
+from bough.extras import explain_missing_package
 from bough.portal import portal
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ async def open_store(
     Raises:
         InvalidInput: The URL has an unknown scheme.
         StoreError: The store cannot be opened.
+        Unavailable: The packages for Postgres are not installed.
     """
     is_file = url.startswith(_SQLITE) and len(url) > len(_SQLITE)
     if url == "memory:" or (is_file and not create and _is_missing(_absolute(url.removeprefix(_SQLITE)))):
@@ -47,7 +49,10 @@ async def open_store(
 
         return await SqliteEventStore.open(_absolute(url.removeprefix(_SQLITE)), clock=clock, keep_copy=keep_copy)
     if url.startswith(_POSTGRES):
-        from bough.events.stores.postgres import PostgresEventStore
+        try:
+            from bough.events.stores.postgres import PostgresEventStore
+        except ModuleNotFoundError as error:
+            raise explain_missing_package(error, "a Postgres store") from error
 
         return await PostgresEventStore.open(url, clock=clock)
     raise InvalidInput(
