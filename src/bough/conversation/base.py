@@ -112,8 +112,9 @@ class ConversationBase(ABC, Generic[T]):
     def follow(self, after: int = -1) -> AsyncGenerator[Update]:
         """Iterate the events after seq `after`, then those of the present run as they come, in any process.
 
-        Ends with the run, or at the head of the log if there is none. Leaving it early stops nothing. Pieces of text
-        come from runs on this event loop and from servers; for other runs there are only events.
+        Ends with the run, or at the head of the log if there is none; `state` then includes every event. Leaving it
+        early stops nothing. Pieces of text come from runs on this event loop and from servers; for other runs there are
+        only events.
 
         Args:
             after: The seq of the last event that you have; -1 for all events.

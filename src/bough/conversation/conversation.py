@@ -358,6 +358,7 @@ class AsyncConversation(ConversationControl[T]):
         async with self._current_run.join_after(), aclosing(follow(self.store, self.id, after)) as log:
             async for update in log:
                 yield update
+        await self._journal.catch_up()
 
     async def _begin_run(self, limits: Limits | None, on_node: NodeListener | None = None) -> CurrentRun[T]:
         require_type(limits, (Limits, NoneType), "limits", "give Limits(…)")

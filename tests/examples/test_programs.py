@@ -1,0 +1,71 @@
+"""The programs of `examples/programs` run offline as they are, and print this."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import sys
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from bough.testing.postgres import make_database
+
+FOLDER = Path(__file__).parents[2] / "examples" / "programs"
+PROGRAMS = sorted(path.parent.name for path in FOLDER.glob("*/main.py"))
+
+PRINTED = {
+    "pipeline": """\
+        july       completed  {'paid_eur': 900}
+        august     completed  {'paid_eur': 900}
+        september  failed     the model failed: ValueError: this invoice has no amount; run it again: nothing is lost
+        october    completed  {'paid_eur': 950}
+        3 payments, 1 to look at
+        """,
+    "review_bot": """\
+        202 1 UserMessage
+        2 StateChanged
+        3 ModelResponded
+        4 ToolCalled
+        5 ToolReturned
+        6 ModelResponded
+        7 ToolReturned
+        8 OutputGiven
+        9 StateChanged
+        review: {'approve': False, 'summary': 'One open file.'}
+        line 3: This file is never closed.
+        there is no conversation c19b9e36-29d5-508b-8419-b8b6185a3459
+        """,
+}
+
+
+def _run(name: str, *arguments: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(sys, "argv", ["main.py", *arguments])
+    runpy.run_path(str(FOLDER / name / "main.py"), run_name="__main__")
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_prints_what_is_expected(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("BOUGH_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("MODEL", raising=False)
+    assert _run(name, capsys=capsys, monkeypatch=monkeypatch) == dedent(PRINTED[name])
+
+
+def test_the_pipeline_runs_on_postgres(
+    postgres: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("BOUGH_HOME", str(tmp_path / "home"))
+    printed = _run("pipeline", make_database(postgres), capsys=capsys, monkeypatch=monkeypatch)
+    assert printed == dedent(PRINTED["pipeline"])
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_is_short_and_uses_public_names_only(name: str) -> None:
+    lines = (FOLDER / name / "main.py").read_text("utf-8").splitlines()
+    assert len(lines) < 100
+    assert len((FOLDER / name / "README.md").read_text("utf-8").splitlines()) <= 12
+    assert not [line for line in lines if re.search(r"\bbough[\w.]*\._|(?<!self)\._[a-z]", line)]
