@@ -10,9 +10,11 @@ import sys
 import threading
 import time
 import weakref
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from pydantic_ai.models.function import FunctionModel
@@ -21,7 +23,9 @@ from bough import AgentSpec
 from bough.conversation import AsyncConversation, Conversation, Delta
 from bough.errors import Conflict, InvalidInput, ModelError, NotFound
 from bough.events.lease import owner
+from bough.events.record import Lease
 from bough.events.store import EventStore
+from bough.events.stores.sqlite import SqliteEventStore
 from bough.settings import Settings
 from bough.testing import ScriptedModel, tool_call
 
@@ -277,3 +281,40 @@ def test_a_dropped_sync_conversation_runs_to_its_end_and_closes(settings: Settin
         time.sleep(0.01)
         gc.collect()
     assert core() is None, "nothing keeps what has closed itself"
+
+
+class CountingStore(SqliteEventStore):
+    """The real store, which counts what a conversation asks it for."""
+
+    calls = Counter[str]()
+
+    async def _write(self, change: Any, *args: Any, **kwargs: Any) -> Any:
+        self.calls["writes"] += 1
+        return await super()._write(change, *args, **kwargs)
+
+    async def acquire(self, cid: UUID, owner: str, ttl: float) -> Lease:
+        self.calls["leases"] += 1
+        return await super().acquire(cid, owner, ttl)
+
+
+async def test_start_costs_what_run_costs(settings: Settings, tmp_path: Path) -> None:
+    store = await CountingStore.open(tmp_path / "log.db")
+    assert isinstance(store, CountingStore)
+    costs: list[Counter[str]] = []
+    for starts in (False, True):
+        gate = Gate()
+        gate.opened.set()
+        conversation = await AsyncConversation.create(gate.spec(), workspace=tmp_path, store=store, settings=settings)
+        await conversation.send_message("go")
+        store.calls.clear()
+        if starts:
+            await conversation.start()
+            assert [update async for update in conversation.follow()]
+        else:
+            await conversation.run()
+        assert conversation.status == "finished"
+        costs.append(store.calls.copy())
+        await conversation.aclose()
+    await store.aclose()
+    assert costs[0] == costs[1]
+    assert costs[1]["leases"] == 1
