@@ -13,7 +13,7 @@ import weakref
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from uuid import UUID
 
 import pytest
@@ -286,7 +286,7 @@ def test_a_dropped_sync_conversation_runs_to_its_end_and_closes(settings: Settin
 class CountingStore(SqliteEventStore):
     """The real store, which counts what a conversation asks it for."""
 
-    calls = Counter[str]()
+    calls: ClassVar = Counter[str]()
 
     async def _write(self, change: Any, *args: Any, **kwargs: Any) -> Any:
         self.calls["writes"] += 1
