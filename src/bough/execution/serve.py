@@ -20,11 +20,11 @@ from bough.execution.base import USUAL_GUARDS, CodeExecutionInput, Guards, Isola
 from bough.execution.local import LocalSandboxCodeExecutor
 from bough.execution.request import MAX_TIMEOUT_SECONDS
 
-_REQUEST: Final = "BOUGH_SERVE"
-_MAIN: Final = "import sys; sys.path[:] = {path!r}; from bough.execution.serve import main; main()"
+_REQUEST_VARIABLE: Final = "BOUGH_SERVE"
+_MAIN_CODE: Final = "import sys; sys.path[:] = {path!r}; from bough.execution.serve import main; main()"
 """Looks for modules where this process does: the very bough that runs is to be found."""
 
-_START: Final = 'cd "$1" && shift && exec "$@"'
+_START_SCRIPT: Final = 'cd "$1" && shift && exec "$@"'
 
 
 def serve_command(
@@ -58,14 +58,17 @@ def serve_command(
     }
     own = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR", "LANG") if name in os.environ}
     # By a variable, because arguments of a process are shown to everybody on the machine.
-    return [sys.executable, "-I", "-c", _MAIN.format(path=sys.path)], {**own, _REQUEST: json.dumps(request)}
+    return [sys.executable, "-I", "-c", _MAIN_CODE.format(path=sys.path)], {
+        **own,
+        _REQUEST_VARIABLE: json.dumps(request),
+    }
 
 
 def _read_request(text: str) -> CodeExecutionInput:
     fields: dict[str, Any] = json.loads(text)
     names, top, paths = fields["guards"]
     return CodeExecutionInput(
-        code=_START,
+        code=_START_SCRIPT,
         language="sh",
         argv=tuple(fields["command"]),
         mounts=tuple(
@@ -102,4 +105,4 @@ async def _serve(request: CodeExecutionInput) -> int:
 
 def main() -> None:
     """Run the program described by the environment, and exit with its exit code."""
-    sys.exit(asyncio.run(_serve(_read_request(os.environ.pop(_REQUEST)))))
+    sys.exit(asyncio.run(_serve(_read_request(os.environ.pop(_REQUEST_VARIABLE)))))

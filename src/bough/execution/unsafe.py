@@ -20,7 +20,7 @@ from bough.execution.process.process import run_process
 from bough.execution.process.result import make_timed_out
 from bough.execution.process.run_directory import RunDirectory
 from bough.execution.process.workspace import Workspace
-from bough.execution.request import CODE_FOLDER, WORK, Plan, plan, refuse_state
+from bough.execution.request import CODE_FOLDER, WORK, Plan, make_plan, refuse_state
 from bough.execution.sandbox.bubblewrap import configuration, resource_limits
 from bough.execution.sandbox.rung import INSIDE
 
@@ -52,13 +52,13 @@ class UnsafeLocalCodeExecutor(CodeExecutorMixin):
         if not self._warned:
             self._warned = True
             _log.warning("UnsafeLocalCodeExecutor runs code with all rights of this process; nothing is kept from it.")
-        checked = plan(replace(request, guards=NO_GUARDS), default_timeout_seconds=self.default_timeout_seconds)
-        refuse_state(checked.request)
-        if checked.timeout_seconds == 0:
-            return make_timed_out(checked, isolation=self.isolation)
+        plan = make_plan(replace(request, guards=NO_GUARDS), default_timeout_seconds=self.default_timeout_seconds)
+        refuse_state(plan.request)
+        if plan.timeout_seconds == 0:
+            return make_timed_out(plan, isolation=self.isolation)
         return await finish(
             run_process(
-                checked,
+                plan,
                 run_directory=self._run_directory,
                 launch=_launch,
                 isolation=self.isolation,
@@ -84,12 +84,12 @@ class UnsafeLocalCodeExecutor(CodeExecutorMixin):
 
 def _launch(inside: Plan, workspace: Workspace) -> Launch:
     workspace.make_private()
-    outside = _on_host(inside, workspace)
+    outside = _map_to_host(inside, workspace)
     conf = configuration(outside, Identity())
     conf["limits"] = resource_limits(inside, count_processes=False)
     conf["python"] = None
-    conf["home"] = _home(workspace)
-    conf["argv"] = list(_argv(outside))
+    conf["home"] = _home_folder(workspace)
+    conf["argv"] = list(_make_argv(outside))
     return Launch(
         argv=[sys.executable, "-I", "-S", f"{INSIDE}/keeper.py", "start", CONF, STATUS],
         configuration=conf,
@@ -99,55 +99,55 @@ def _launch(inside: Plan, workspace: Workspace) -> Launch:
     )
 
 
-def _home(workspace: Workspace) -> str:
+def _home_folder(workspace: Workspace) -> str:
     return os.path.join(workspace.tmp, "home")
 
 
-def _argv(plan: Plan) -> tuple[str, ...]:
+def _make_argv(plan: Plan) -> tuple[str, ...]:
     if plan.python is None:
         return plan.argv
     runner = (sys.executable, "-I", "-S", "-X", "utf8", f"{INSIDE}/program.py")
     return (*runner, plan.python, plan.path0, *plan.argv[1:])
 
 
-def _on_host(inside: Plan, workspace: Workspace) -> Plan:
+def _map_to_host(inside: Plan, workspace: Workspace) -> Plan:
     """Return the plan with host paths."""
-    places = {CODE_FOLDER: workspace.code, WORK: workspace.work}
+    host_paths = {CODE_FOLDER: workspace.code, WORK: workspace.work}
     for mount in inside.mounts:
-        places.update(_place(mount, workspace))
-    env = {**inside.env, "HOME": _home(workspace), "TMPDIR": workspace.tmp, **inside.request.env}
-    mapped = {path: _map(path, places) for path in (inside.python or "", inside.path0, inside.cwd)}
+        host_paths.update(_map_mount(mount, workspace))
+    env = {**inside.env, "HOME": _home_folder(workspace), "TMPDIR": workspace.tmp, **inside.request.env}
+    mapped = {path: _map_path(path, host_paths) for path in (inside.python or "", inside.path0, inside.cwd)}
     script = None if inside.request.script is None else os.fspath(inside.request.script)
     return replace(
         inside,
         python=None if inside.python is None else mapped[inside.python],
-        argv=tuple(_map(arg, places) if _names_program(arg, inside, script) else arg for arg in inside.argv),
+        argv=tuple(_map_path(arg, host_paths) if _is_program_path(arg, inside, script) else arg for arg in inside.argv),
         path0=mapped[inside.path0],
         cwd=mapped[inside.cwd],
         env=env,
     )
 
 
-def _names_program(arg: str, inside: Plan, script: str | None) -> bool:
+def _is_program_path(arg: str, inside: Plan, script: str | None) -> bool:
     """Whether `arg` is the path that bough inserted, and not one of the caller's arguments."""
     if inside.code_file is not None:
         return arg == f"{CODE_FOLDER}/{inside.code_file[0]}"
     return script is not None and arg in (script, f"{WORK}/{script}")
 
 
-def _place(mount: Mount, workspace: Workspace) -> dict[str, str]:
+def _map_mount(mount: Mount, workspace: Workspace) -> dict[str, str]:
     if not mount.target.startswith(WORK + "/"):
         return {mount.target: mount.source}
-    place = os.path.join(workspace.work, mount.target[len(WORK) + 1 :])
-    if os.path.realpath(place) != mount.source:
+    host_path = os.path.join(workspace.work, mount.target[len(WORK) + 1 :])
+    if os.path.realpath(host_path) != mount.source:
         raise InvalidInput(
             f"Without a sandbox nothing can be mounted at {mount.target!r}.", hint="Use a sandboxed executor."
         )
     return {}
 
 
-def _map(path: str, places: dict[str, str]) -> str:
-    for inside in sorted(places, key=len, reverse=True):
+def _map_path(path: str, host_paths: dict[str, str]) -> str:
+    for inside in sorted(host_paths, key=len, reverse=True):
         if path == inside or path.startswith(inside + "/"):
-            return places[inside] + path[len(inside) :]
+            return host_paths[inside] + path[len(inside) :]
     return path

@@ -61,7 +61,8 @@ class BoughCodeExecutor(BaseCodeExecutor):
         request = base.CodeExecutionInput(
             code=code_execution_input.code,
             input_files=tuple(
-                base.File(path=file.name, content=_content(file.content)) for file in code_execution_input.input_files
+                base.File(path=file.name, content=_decode_content(file.content))
+                for file in code_execution_input.input_files
             ),
             execution_id=code_execution_input.execution_id,
             timeout_seconds=self.timeout_seconds,
@@ -69,14 +70,14 @@ class BoughCodeExecutor(BaseCodeExecutor):
         )
         loop = portal()
         loop.hold_weakly(self.executor)
-        return _result(loop.call(self.executor.execute, request))
+        return _make_adk_result(loop.call(self.executor.execute, request))
 
     def close(self) -> None:
         """Close the executor. Idempotent. An open executor is closed at the end of the program."""
         portal().call(self.executor.aclose)
 
 
-def _content(content: str | bytes) -> bytes:
+def _decode_content(content: str | bytes) -> bytes:
     """Return the bytes of a file, which ADK passes as bytes or as base64 text."""
     if isinstance(content, bytes):
         return content
@@ -86,18 +87,18 @@ def _content(content: str | bytes) -> bytes:
         return content.encode()
 
 
-def _result(result: base.CodeExecutionResult) -> Any:
+def _make_adk_result(result: base.CodeExecutionResult) -> Any:
     stderr = result.stderr.decode(errors="replace")
     if result.exit_code is None:
         stderr += f"\nended by {result.killed_by or f'signal {result.signal}'}"
     return adk.CodeExecutionResult(
         stdout=result.stdout.decode(errors="replace"),
         stderr=stderr.lstrip("\n"),
-        output_files=[_file(file) for file in result.output_files],
+        output_files=[_make_adk_file(file) for file in result.output_files],
         exit_code=-(result.signal or 9) if result.exit_code is None else result.exit_code,
     )
 
 
-def _file(file: base.File) -> Any:
+def _make_adk_file(file: base.File) -> Any:
     kind = mimetypes.guess_type(file.path)[0] or "application/octet-stream"
     return adk.File(name=file.path, content=file.content, mime_type=kind)

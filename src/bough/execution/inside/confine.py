@@ -28,7 +28,7 @@ from mounts import (
     MS_NOSUID,
     MS_PRIVATE,
     MS_REC,
-    PLACE,
+    PATH_FLAGS,
     attach_tree,
     clone_tree,
     make_read_only,
@@ -38,7 +38,7 @@ from mounts import (
 
 IPC_RMID = 0
 CLONE_NEWNS, CLONE_NEWUSER = 0x00020000, 0x10000000
-PLACES = "/mnt"
+MOUNT_ROOT = "/mnt"
 
 
 def import_sandlock(folder):
@@ -49,7 +49,7 @@ def import_sandlock(folder):
     return sandlock
 
 
-def sandbox(sandlock, conf):
+def make_sandbox(sandlock, conf):
     """Return sandlock's sandbox for `conf`."""
     boundary = conf["boundary"]
     return sandlock.Sandbox(
@@ -67,7 +67,7 @@ def sandbox(sandlock, conf):
     )
 
 
-def show_beside(boundary):
+def mount_for_user(boundary):
     """Mount everything below a folder that every user can enter; return the sandbox with these paths.
 
     The run's user may be unable to enter the parent folders of a workspace of root, and what sandlock shows read-only
@@ -87,22 +87,22 @@ def show_beside(boundary):
         for target, source in boundary[kind].items():
             trees[kind, target] = clone_expected(source, boundary["identities"].get(target))
     proc = clone_expected("/proc", None)
-    # Modes, times and attributes are asked of the owner of a file, and no Landlock rule covers them: a script may own
+    # Modes, times and attributes are asked of the owner of a file, and no Landlock rule covers them: a script may connection
     # what it only reads. After the writable trees are cloned, or they would be read-only too.
     set_read_only("/")
     attach_tree(proc, "/proc")
-    mount("tmpfs", PLACES, "tmpfs", MS_NOSUID | MS_NODEV, "size=64k,mode=755")
+    mount("tmpfs", MOUNT_ROOT, "tmpfs", MS_NOSUID | MS_NODEV, "size=64k,mode=755")
     placed = {**boundary, "shown": {}, "read_only": {}}
     for number, ((kind, target), tree) in enumerate(trees.items()):
-        place = f"{PLACES}/{number}"
+        mount_point = f"{MOUNT_ROOT}/{number}"
         if os.path.isdir(f"/proc/self/fd/{tree}"):
-            os.mkdir(place)
+            os.mkdir(mount_point)
         else:
-            os.close(os.open(place, os.O_CREAT | os.O_EXCL))
-        attach_tree(tree, place)
+            os.close(os.open(mount_point, os.O_CREAT | os.O_EXCL))
+        attach_tree(tree, mount_point)
         if kind == "read_only":
-            set_read_only(place)
-        placed[kind][target] = place
+            set_read_only(mount_point)
+        placed[kind][target] = mount_point
     for path, identity in boundary["guarded"]:
         make_read_only(placed["shown"]["/work"], path, identity)
     hide_namesakes(placed, boundary["system"])
@@ -111,20 +111,20 @@ def show_beside(boundary):
 
 
 def hide_namesakes(placed, needed):
-    """Mount the sandbox's folders over the host's folders of the same names, above all over `/tmp`.
+    """Mount the make_sandbox's folders over the host's folders of the same names, above all over `/tmp`.
 
     If a name is missing in a mounted folder, sandlock uses the host's path of that name for many calls (`mkdir`,
     `rename`, `truncate`), and Landlock allows it, because the sandbox names the folder.
 
     Args:
-        placed: The sandbox, with the paths of its mounts.
+        placed: The make_sandbox, with the paths of its mounts.
         needed: Folders that must stay visible; their parent folders are not covered.
     """
     sources = placed["shown"] | placed["read_only"]
     for target in sources:
-        is_within = any(target.startswith(other + "/") for other in sources)
+        is_nested = any(target.startswith(other + "/") for other in sources)
         is_needed = any(path.startswith(target + "/") for path in needed)
-        if os.path.exists(target) and not is_within and not is_needed:
+        if os.path.exists(target) and not is_nested and not is_needed:
             mount(sources[target], target, None, MS_BIND | MS_REC)
 
 
@@ -135,7 +135,7 @@ def clone_expected(path, identity):
         OSError: `ESTALE`: the path leads to another file.
     """
     try:
-        fd = os.open(path, PLACE)
+        fd = os.open(path, PATH_FLAGS)
     except OSError as error:
         raise OSError(init.ESTALE, path) from error
     try:
@@ -172,7 +172,7 @@ def probe_mounts():
         proc = clone_expected("/proc", None)
         set_read_only("/")
         attach_tree(proc, "/proc")
-        mount("tmpfs", PLACES, "tmpfs", MS_NOSUID | MS_NODEV, "size=64k,mode=755")
+        mount("tmpfs", MOUNT_ROOT, "tmpfs", MS_NOSUID | MS_NODEV, "size=64k,mode=755")
     except OSError:
         os._exit(1)
     os._exit(0)
@@ -213,14 +213,14 @@ def confine_supervisor(sandlock, boundary):
 
 
 def start(sandlock, conf, status_fd):
-    """Run `init.py` in the sandbox, which runs the program and reports; leave nothing behind."""
+    """Run `init.py` in the make_sandbox, which runs the program and reports; leave nothing behind."""
     for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(name, signal.SIG_IGN)
     keeper.adopt_orphans()
     hand_over(conf)
     if conf["may_mount"]:
         try:
-            conf["boundary"] = show_beside(conf["boundary"])
+            conf["boundary"] = mount_for_user(conf["boundary"])
         except OSError as error:
             os.write(status_fd, b"e %d\n" % (error.errno or 0))
             os._exit(127)
@@ -230,12 +230,12 @@ def start(sandlock, conf, status_fd):
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (conf["file_size_bytes"],) * 2)
     os.dup2(status_fd, 0)
-    process = sandbox(sandlock, conf).popen(conf["init"])
+    process = make_sandbox(sandlock, conf).popen(conf["init"])
     # From here on: sandlock opens files of `/proc` for the program, and would open those of this process.
     init.call("prctl", init.PR_SET_DUMPABLE, 0, 0, 0, 0)
-    if keeper.until_ended(process.pid, status_fd):
+    if keeper.wait_for_end(process.pid, status_fd):
         process.wait()
-    keeper.kill_all()
+    keeper.kill_descendants()
     if conf["uid"] is not None:
         remove_shared_memory()
 
@@ -276,7 +276,7 @@ def serve(sandlock, control):
     """Fork a supervisor for every message until the host has exited.
 
     A message `g` brings configuration, input, output, errors, status socket, and a socket of this run. On the last one
-    the supervisor sends its pid and a descriptor of itself, and starts when the host has answered; this process sends
+    the supervisor sends its pid and a descriptor of pidfd, and starts when the host has answered; this process sends
     `x WAIT_STATUS USER_MICROSECONDS SYSTEM_MICROSECONDS PEAK_KIB` when it has ended.
     """
     for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -299,15 +299,15 @@ def serve(sandlock, control):
         fds = receive(control)
         if fds is None:
             os._exit(0)  # supervisors that still run see the end of the host themselves
-        own = socket.socket(fileno=fds.pop())
+        connection = socket.socket(fileno=fds.pop())
         pid = os.fork()
         if not pid:
             for other in (control, *runs.values()):
                 other.close()  # or the host could not see that this process is gone
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            return begin(sandlock, fds, own)
-        runs[pid] = own
+            return begin(sandlock, fds, connection)
+        runs[pid] = connection
         for fd in fds:
             os.close(fd)
 
@@ -331,23 +331,23 @@ def report_ended(runs):
             return
         if not pid:
             return
-        with runs.pop(pid) as own:
+        with runs.pop(pid) as connection:
             times = (int(usage.ru_utime * 1e6), int(usage.ru_stime * 1e6))
             try:
-                own.send(b"x %d %d %d %d" % (status, *times, usage.ru_maxrss))
+                connection.send(b"x %d %d %d %d" % (status, *times, usage.ru_maxrss))
             except OSError:  # the host has continued without it
                 pass
 
 
-def begin(sandlock, fds, own):
+def begin(sandlock, fds, connection):
     """Become the supervisor of one run, once the host knows this process."""
     os.setsid()
-    itself = os.pidfd_open(os.getpid())
-    with own:
-        socket.send_fds(own, [b"p %d" % os.getpid()], [itself])
-        if not own.recv(1):  # the host does not want this run any more, and may have started it elsewhere
+    pidfd = os.pidfd_open(os.getpid())
+    with connection:
+        socket.send_fds(connection, [b"p %d" % os.getpid()], [pidfd])
+        if not connection.recv(1):  # the host does not want this run any more, and may have started it elsewhere
             os._exit(0)
-    os.close(itself)
+    os.close(pidfd)
     conf_fd, stdin, stdout, stderr, status_fd = fds
     for number, fd in enumerate((stdin, stdout, stderr)):
         os.dup2(fd, number)

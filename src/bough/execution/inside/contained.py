@@ -42,7 +42,7 @@ def main():
     for number, fd in enumerate((stdin, stdout, stderr)):
         os.dup2(fd, number)
     conf = init.read_configuration(str(conf_fd))
-    init.begin(conf, status_fd)
+    init.check_mounts(conf, status_fd)
     init.drop_capabilities()
     init.call("prctl", init.PR_SET_DUMPABLE, 0, 0, 0, 0)  # before the program starts, which has the same uid
     os.write(status_fd, b"r\n")

@@ -86,10 +86,10 @@ def check_shown(entries):
         try:
             state = os.lstat(path)
             is_same = (state.st_dev, state.st_ino) == (device, number)
-            is_kept = not read_only or os.statvfs(path).f_flag & ST_RDONLY
+            is_protected = not read_only or os.statvfs(path).f_flag & ST_RDONLY
         except OSError:
-            is_same = is_kept = False
-        if not (is_same and is_kept):
+            is_same = is_protected = False
+        if not (is_same and is_protected):
             raise OSError(ESTALE, path)
 
 
@@ -178,13 +178,13 @@ def wait_for(child, status_fd, wakeup_fd):
             if pid == child:
                 return status, usage
         if status_fd in ready:
-            order = os.read(status_fd, 1)
-            if order == b"k":
+            command = os.read(status_fd, 1)
+            if command == b"k":
                 freeze(child)
-                sweep(child)
-                freeze(child)  # a process killed by the sweep may have sent it SIGCONT
+                kill_others(child)
+                freeze(child)  # a process killed by the kill_others may have sent it SIGCONT
                 os.write(status_fd, b"k\n")
-            elif order == b"c":
+            elif command == b"c":
                 os.kill(child, signal.SIGCONT)
             else:
                 return None
@@ -206,7 +206,7 @@ def freeze(child):
     os.waitid(os.P_PID, child, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
 
-def sweep(child):
+def kill_others(child):
     """Kill every process of the namespace except this one and `child`, until no other is running."""
     # A process may fork between the listing and its kill, so one pass is not enough.
     while True:
@@ -287,7 +287,7 @@ def hand_over_listener(port, status_fd):
         status.sendmsg([b"l\n"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
 
 
-def begin(conf, status_fd):
+def check_mounts(conf, status_fd):
     """Check the mounted files before the program starts. Reports the error and exits if a file has been replaced."""
     try:
         check_shown(conf.get("shown", ()))
@@ -303,7 +303,7 @@ def start():
     conf = read_configuration(sys.argv[2])
     if status_fd == 0:
         status_fd = free_stdin(conf["stdin"])
-    begin(conf, status_fd)  # before capabilities go: checking a file in another user's folder needs one
+    check_mounts(conf, status_fd)  # before capabilities go: checking a file in another user's folder needs one
     if conf["uid"] is not None:
         drop_bounding_set()
         drop_privileges(conf["uid"], conf["gid"])

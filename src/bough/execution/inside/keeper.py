@@ -38,20 +38,20 @@ def list_children(pid):
     return children
 
 
-def descendants():
+def list_descendants():
     """Return the pids below this process, outermost first."""
-    pids, todo = [], [os.getpid()]
-    while todo:
-        children = list_children(todo.pop())
+    pids, pending = [], [os.getpid()]
+    while pending:
+        children = list_children(pending.pop())
         pids += children
-        todo += children
+        pending += children
     return pids
 
 
-def kill_all():
+def kill_descendants():
     """Kill every descendant, also those started meanwhile, until none is left."""
     while True:
-        below = descendants()
+        below = list_descendants()
         for pid in below:
             try:
                 os.kill(pid, signal.SIGKILL)
@@ -65,7 +65,7 @@ def kill_all():
                 return
 
 
-def until_ended(child, status_fd):
+def wait_for_end(child, status_fd):
     """Wait until `child` has ended (True) or the host has hung up (False)."""
     watched = select.poll()
     pidfd = os.pidfd_open(child)
@@ -99,8 +99,8 @@ def main():
     adopt_orphans()
     os.write(status_fd, b"r\n")
     child = start_program(conf, status_fd)
-    ended = os.wait4(child, 0)[1:] if until_ended(child, status_fd) else None
-    kill_all()
+    ended = os.wait4(child, 0)[1:] if wait_for_end(child, status_fd) else None
+    kill_descendants()
     init.report(status_fd, ended)
 
 

@@ -16,7 +16,7 @@ MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVA
     16384,
     1 << 18,
 )
-PLACE = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+PATH_FLAGS = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 OPEN_TREE, MOVE_MOUNT, MOUNT_SETATTR = 428, 429, 442  # the same on every architecture
 OPEN_TREE_CLONE, MOVE_MOUNT_F_EMPTY_PATH = 1, 4
 AT_FDCWD, AT_EMPTY_PATH, AT_RECURSIVE = -100, 0x1000, 0x8000
@@ -48,10 +48,10 @@ def attach_tree(tree, target):
     """Mount the tree from `clone_tree` over `target`. Closes its descriptor."""
     try:
         flags = MOVE_MOUNT_F_EMPTY_PATH
-        done = LIBC.syscall(
+        result = LIBC.syscall(
             MOVE_MOUNT, ctypes.c_int(tree), b"", ctypes.c_int(AT_FDCWD), os.fsencode(target), ctypes.c_uint(flags)
         )
-        check(done, "move_mount " + target)
+        check(result, "move_mount " + target)
     finally:
         os.close(tree)
 
@@ -59,7 +59,7 @@ def attach_tree(tree, target):
 def set_read_only(folder):
     """Make the mount at `folder` and all mounts below it read-only, in the namespace of this process only."""
     attributes = (ctypes.c_uint64 * 4)(MS_RDONLY, 0, 0, 0)  # to set, to clear, propagation, user namespace
-    done = LIBC.syscall(
+    result = LIBC.syscall(
         MOUNT_SETATTR,
         ctypes.c_int(AT_FDCWD),
         os.fsencode(folder),
@@ -67,16 +67,16 @@ def set_read_only(folder):
         ctypes.byref(attributes),
         ctypes.c_size_t(ctypes.sizeof(attributes)),
     )
-    check(done, "mount_setattr " + folder)
+    check(result, "mount_setattr " + folder)
 
 
 def open_beneath(folder, path):
     """Return a descriptor of a relative path, opened one name at a time without following links."""
     # One open per name: O_NOFOLLOW applies to the last name of a path only.
-    fd = os.open(folder, PLACE | os.O_DIRECTORY)
+    fd = os.open(folder, PATH_FLAGS | os.O_DIRECTORY)
     for name in path.split("/"):
         try:
-            inner = os.open(name, PLACE, dir_fd=fd)
+            inner = os.open(name, PATH_FLAGS, dir_fd=fd)
         finally:
             os.close(fd)
         fd = inner
@@ -90,12 +90,12 @@ def make_read_only(folder, path, identity):
         OSError: `ESTALE`: the path leads to another file, or did so meanwhile.
     """
     try:
-        cover(folder, path, identity)
+        bind_read_only(folder, path, identity)
     except OSError as error:
         raise OSError(errno.ESTALE, path) from error
 
 
-def cover(folder, path, identity):
+def bind_read_only(folder, path, identity):
     """Bind `path` over itself and make that mount read-only.
 
     The second descriptor holds the new mount. If the path no longer leads to a mount, the kernel refuses the remount.

@@ -74,7 +74,7 @@ def add_site(paths):
         add_packages()
     else:
         sys.path += paths
-        sys.meta_path.append(LatePackages)
+        sys.meta_path.append(PackageStartup)
     import _sitebuiltins as made
 
     end = "Ctrl-D (i.e. EOF)"
@@ -89,7 +89,7 @@ def add_packages():
     site.addsitepackages(site.removeduppaths())
 
 
-class LatePackages:
+class PackageStartup:
     """Runs the start-up code of packages at the first import that finds no module."""
 
     @classmethod
@@ -142,10 +142,10 @@ def execute_main(program, namespace):
     """Run a program in this process until it ends."""
     loaded, frozen = set(sys.modules), gc.get_freeze_count()
     exec(program, namespace)
-    finish(loaded, frozen)
+    exit_early(loaded, frozen)
 
 
-def finish(loaded, frozen):
+def exit_early(loaded, frozen):
     """Exit as the interpreter would after the last line, but without its teardown; return if that is needed.
 
     An interpreter tears its modules down one by one, which writes to every page of its memory. In a forked process all
@@ -162,7 +162,7 @@ def finish(loaded, frozen):
         atexit._run_exitfuncs()
         if _thread._count() or gc.get_freeze_count() > frozen:
             return
-        if any(map(is_opaque, set(sys.modules) - loaded)) or any(map(has_an_end, gc.get_objects())):
+        if any(map(is_extension_module, set(sys.modules) - loaded)) or any(map(has_finalizer, gc.get_objects())):
             return
         for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
             stream.flush()
@@ -171,16 +171,16 @@ def finish(loaded, frozen):
     call("exit", 0)  # the C library's own: it writes out what C code left in buffers
 
 
-def is_opaque(name):
+def is_extension_module(name):
     """Whether a module is machine code, whose actions at its end cannot be seen from here."""
     return name not in HARMLESS and str(getattr(sys.modules[name], "__file__", None)).endswith(".so")
 
 
-def has_an_end(thing):
-    """Whether something happens when `thing` is destroyed."""
-    kind = type(thing)
-    if isinstance(thing, _weakref.ref):
-        return getattr(thing.__callback__, "__module__", None) not in (None, "weakref", "_weakrefset")
+def has_finalizer(value):
+    """Whether something happens when `value` is destroyed."""
+    kind = type(value)
+    if isinstance(value, _weakref.ref):
+        return getattr(value.__callback__, "__module__", None) not in (None, "weakref", "_weakrefset")
     return hasattr(kind, "__del__") or kind.__name__ in ("generator", "coroutine", "async_generator")
 
 

@@ -22,7 +22,7 @@ import init
 import program
 
 
-def high(fd):
+def move_high(fd):
     """Move a descriptor above those that programs use; return its new number."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     for number in range(limit - 1, 2, -1):
@@ -119,13 +119,13 @@ def reap():
         pass
 
 
-def call(fds, namespace, control):
+def handle_call(fds, namespace, control):
     """Handle one call, and answer."""
     interpreter = os.getpid()
     reap()
     conf_fd, stdin, stdout, stderr, answer_fd = fds
     conf = init.read_configuration(str(conf_fd))
-    answer_fd = high(answer_fd)
+    answer_fd = move_high(answer_fd)
     open_streams(stdin, stdout, stderr)
     os.write(answer_fd, b"r\n")
     before = resource.getrusage(resource.RUSAGE_SELF)
@@ -156,7 +156,7 @@ def main():
     """Serve calls until the host has exited."""
     program.add_site(None)
     program.hide_own_modules()
-    control = socket.socket(fileno=high(os.dup(0)))
+    control = socket.socket(fileno=move_high(os.dup(0)))
     close_streams()
     module = type(sys)("__main__")
     module.__builtins__ = __builtins__
@@ -166,7 +166,7 @@ def main():
         fds = receive(control)
         if fds is None:
             return
-        call(fds, module.__dict__, control)
+        handle_call(fds, module.__dict__, control)
 
 
 main()

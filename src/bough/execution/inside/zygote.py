@@ -39,7 +39,7 @@ CLONE_NEWNS = 0x00020000
 EMPTY = "/run/bough/empty"
 
 
-def fresh_mounts(conf):
+def create_mounts(conf):
     """Set up the mounts of this process: the run's folders, and empty folders for temporary files."""
     check(LIBC.unshare(CLONE_NEWNS), "unshare")
     mount(None, "/", None, MS_REC | MS_PRIVATE)
@@ -66,7 +66,7 @@ def give_up_rights(conf):
     init.drop_capabilities()
 
 
-def child(fds):
+def become_program(fds):
     """Set up and become the program; return the code to execute here."""
     conf_fd, stdin, stdout, stderr, status_fd = fds
     for number, fd in enumerate((stdin, stdout, stderr)):
@@ -77,7 +77,7 @@ def child(fds):
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.setsid()
         conf = init.read_configuration(str(conf_fd))
-        fresh_mounts(conf)
+        create_mounts(conf)
         give_up_rights(conf)
         init.prepare_child(conf, status_fd)
     except OSError as error:
@@ -112,7 +112,7 @@ def serve(control):
         pid = os.fork()
         if not pid:
             control.close()
-            return child(fds)
+            return become_program(fds)
         for fd in fds[:4]:
             os.close(fd)
         namespace_fd = hold_mounts(pid)

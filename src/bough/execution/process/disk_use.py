@@ -14,7 +14,7 @@ from functools import cache
 from typing import Final
 
 from bough.execution.base import ExecutionLimits
-from bough.execution.process.child import processes_below, read_numbers
+from bough.execution.process.child import list_descendants, read_numbers
 from bough.tree import identity_of, ignore_error, open_descriptor, read_unsorted, walk
 
 _FOLDER_BYTES: Final = 4096
@@ -26,8 +26,8 @@ _DELETED: Final = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) \S+ \S+ ([0-9a-f]+):([0
 _PRIVATE: Final = ("/tmp", "/dev/shm")  # noqa: S108
 """The mount points of a run's file systems in memory, on rungs that can create them."""
 
-_USUAL_SOCKETS: Final = 64
-"""This many are not counted: event loops and pools of processes have some, which are empty."""
+_UNCOUNTED_SOCKETS: Final = 64
+"""This many are not counted_bytes: event loops and pools of processes have some, which are empty."""
 
 _TMPFS: Final = 0x01021994
 
@@ -35,7 +35,7 @@ _IN_FLIGHT: Final = re.compile(rb"^scm_fds:\s*(\d+)$", re.M)
 
 
 class DiskUse:
-    """The bytes in use below some folders, counted in slices of time: a tree may be of any depth and size.
+    """The bytes in use below some folders, counted_bytes in slices of time: a tree may be of any depth and size.
 
     A file counts with its blocks, once, and 512 bytes for each name; a folder with 4,096 at least.
 
@@ -43,60 +43,60 @@ class DiskUse:
         limits: The run's limits; what cannot be measured counts as much as they allow.
 
     Attributes:
-        counted: The bytes that the current pass has counted so far, or that the last complete pass counted.
-        sockets: Number of the processes' sockets at the latest call of `total`.
+        counted_bytes: The bytes that the current pass has counted_bytes so far, or that the last complete pass counted_bytes.
+        sockets: Number of the processes' sockets at the latest call of `total_bytes`.
     """
 
     def __init__(self, folders: Sequence[str], limits: ExecutionLimits | None = None) -> None:
         self._folders = folders
         self._limits = limits or ExecutionLimits()
-        self._pass: Iterator[int] | None = None
-        self.counted = 0
-        self._latest = 0
-        self._linked: set[tuple[int, int]] = set()
-        self._in_flight: dict[int, int] = {}
-        self.sockets = 0
+        self._entry_sizes: Iterator[int] | None = None
+        self.counted_bytes = 0
+        self._latest_bytes = 0
+        self._seen_links: set[tuple[int, int]] = set()
+        self._earlier_in_flight: dict[int, int] = {}
+        self.socket_count = 0
 
     @property
     def socket_bytes(self) -> int:
         """The most bytes that the buffers of these sockets may take."""
-        return max(0, self.sockets - _USUAL_SOCKETS) * _buffer_bytes()
+        return max(0, self.socket_count - _UNCOUNTED_SOCKETS) * _buffer_bytes()
 
     def measure(self) -> int:
-        """Return the bytes counted by one whole pass. Blocks; O(entries)."""
+        """Return the bytes counted_bytes by one whole pass. Blocks; O(entries)."""
         while not self.advance(3600.0):
             pass
-        return self._latest
+        return self._latest_bytes
 
     def advance(self, seconds: float) -> bool:
-        """Count for some seconds; return whether a pass is complete. Until it is, `counted` is a lower bound."""
+        """Count for some seconds; return whether a pass is complete. Until it is, `counted_bytes` is a lower bound."""
         end = time.monotonic() + seconds
-        if self._pass is None:
-            self._pass, self.counted = self._entries(), 0
-            self._linked.clear()
-        for number, entry_bytes in enumerate(self._pass):
-            self.counted += entry_bytes
+        if self._entry_sizes is None:
+            self._entry_sizes, self.counted_bytes = self._iterate_sizes(), 0
+            self._seen_links.clear()
+        for number, entry_bytes in enumerate(self._entry_sizes):
+            self.counted_bytes += entry_bytes
             if number % 64 == 63 and time.monotonic() > end:
                 return False
-        self._pass, self._latest = None, self.counted
+        self._entry_sizes, self._latest_bytes = None, self.counted_bytes
         return True
 
-    def total(self, pid: int, *, but: frozenset[int] = frozenset()) -> int:
+    def total_bytes(self, pid: int, *, exclude: frozenset[int] = frozenset()) -> int:
         """Return the bytes of the latest pass plus those of deleted files that the processes below `pid` hold. Blocks.
 
         A file is held by a descriptor, open or sent and not yet received, or by a mapping. A file that cannot
         be examined counts with the largest possible size, and so does a process that hides its files.
 
         Args:
-            but: Sockets whose waiting descriptors were sent by this process.
+            exclude: Sockets whose waiting descriptors were sent by this process.
         """
         devices = {os.stat(folder).st_dev for folder in self._folders if os.path.isdir(folder)}
         blocks_by_identity: dict[tuple[int, int], int] = {}
         in_flight: dict[int, int] = {}
         sockets: set[int] = set()
-        for member in processes_below(pid):
+        for member in list_descendants(pid):
             try:
-                for state in self._list_open(member, in_flight):
+                for state in self._stat_descriptors(member, in_flight):
                     if stat.S_ISSOCK(state.st_mode):
                         sockets.add(state.st_ino)
                     if stat.S_ISREG(state.st_mode) and not state.st_nlink and state.st_dev in devices:
@@ -104,35 +104,37 @@ class DiskUse:
             except PermissionError:
                 if _is_first_process(member):
                     continue  # bough's own, which hides from the program
-                return self._latest + self._limits.open_files * self._limits.file_size_bytes
-            for identity, size in self._list_mapped(member):
+                return self._latest_bytes + self._limits.open_files * self._limits.file_size_bytes
+            for identity, size in self._list_mapped_deleted(member):
                 if identity[0] in devices:
                     blocks_by_identity.setdefault(identity, size)
         # A descriptor is in flight for microseconds; if it is there twice in a row, the program keeps it there.
-        stuck = sum(
-            min(in_flight[number], self._in_flight[number])
-            for number in (in_flight.keys() & self._in_flight.keys()) - but
+        stuck_count = sum(
+            min(in_flight[number], self._earlier_in_flight[number])
+            for number in (in_flight.keys() & self._earlier_in_flight.keys()) - exclude
         )
-        self._in_flight = in_flight
-        self.sockets = len(sockets)
-        return self._latest + sum(blocks_by_identity.values()) + stuck * self._limits.file_size_bytes
+        self._earlier_in_flight = in_flight
+        self.socket_count = len(sockets)
+        return self._latest_bytes + sum(blocks_by_identity.values()) + stuck_count * self._limits.file_size_bytes
 
     def count_private_names(self, pid: int) -> int:
         """Return the number of names in the fullest of a run's file systems in memory; 0 without one.
 
-        The kernel bounds their bytes, but does not count the kilobyte of its memory that an empty file takes. All
+        The kernel bounds their bytes, exclude does not count the kilobyte of its memory that an empty file takes. All
         processes of a run see the same file systems; a process that has just exited is skipped. Blocks.
         """
-        ours = {os.stat(path).st_dev for path in (*self._folders, *_PRIVATE) if os.path.isdir(path)}
-        for member in processes_below(pid):
+        host_devices = {os.stat(path).st_dev for path in (*self._folders, *_PRIVATE) if os.path.isdir(path)}
+        for member in list_descendants(pid):
             with suppress(OSError):
                 roots = [f"/proc/{member}/root{path}" for path in _PRIVATE]
-                private_roots = [path for path in roots if os.stat(path).st_dev not in ours and _is_in_memory(path)]
+                private_roots = [
+                    path for path in roots if os.stat(path).st_dev not in host_devices and _is_in_memory(path)
+                ]
                 states = [os.statvfs(path) for path in private_roots]
                 return max((state.f_files - state.f_ffree for state in states), default=0)
         return 0
 
-    def _entries(self) -> Iterator[int]:
+    def _iterate_sizes(self) -> Iterator[int]:
         for folder in self._folders:
             with suppress(FileNotFoundError), open_descriptor(folder) as root:
                 device = os.fstat(root).st_dev
@@ -143,20 +145,20 @@ class DiskUse:
                     on_error=ignore_error,
                 )
                 for entry in entries:
-                    yield self._size(entry.state)
+                    yield self._entry_bytes(entry.state)
 
-    def _size(self, state: os.stat_result) -> int:
+    def _entry_bytes(self, state: os.stat_result) -> int:
         """Return the bytes that an entry counts."""
         size = state.st_blocks * 512
         if stat.S_ISDIR(state.st_mode):
             return max(size, _FOLDER_BYTES)
         if state.st_nlink > 1:
-            if identity_of(state) in self._linked:
+            if identity_of(state) in self._seen_links:
                 return _NAME_BYTES
-            self._linked.add(identity_of(state))
+            self._seen_links.add(identity_of(state))
         return size + _NAME_BYTES
 
-    def _list_open(self, pid: int, in_flight: dict[int, int]) -> Iterator[os.stat_result]:
+    def _stat_descriptors(self, pid: int, in_flight: dict[int, int]) -> Iterator[os.stat_result]:
         """Yield the `stat` result of each descriptor of a process, and count descriptors on the way to its sockets.
 
         All threads of a process share them: the system-call filter lets no thread have its own.
@@ -168,7 +170,7 @@ class DiskUse:
         try:
             names = os.listdir(folder)
         except PermissionError:
-            yield from _take_descriptors(pid, self._limits.open_files)
+            yield from _stat_hidden_descriptors(pid, self._limits.open_files)
             return
         except OSError:
             return
@@ -181,7 +183,7 @@ class DiskUse:
                         in_flight[state.st_ino] = waiting
                 yield state
 
-    def _list_mapped(self, pid: int) -> Iterator[tuple[tuple[int, int], int]]:
+    def _list_mapped_deleted(self, pid: int) -> Iterator[tuple[tuple[int, int], int]]:
         """Yield (device, inode) and bytes of each deleted file that a process has mapped."""
         try:
             with open(f"/proc/{pid}/maps", "rb") as source:
@@ -215,7 +217,7 @@ def max_names(limits: ExecutionLimits) -> int:
     return limits.tmp_bytes // _NAME_BYTES
 
 
-def _take_descriptors(pid: int, max_count: int) -> Iterator[os.stat_result]:
+def _stat_hidden_descriptors(pid: int, max_count: int) -> Iterator[os.stat_result]:
     """Yield the `stat` result of each descriptor of a process that made its folder in `/proc` unreadable.
 
     Raises:

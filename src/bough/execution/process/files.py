@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from bough.execution.base import NO_GUARDS, ExecutionLimits, File, Guards
-from bough.execution.request import split_name
+from bough.execution.request import split_path
 from bough.tree import FILE, Folder, FolderEntry, list_names, open_descriptor, walk
 
 MAX_ENTRIES = 20_000
 """Maximum number of names that a walk visits."""
 
-Print = tuple[int, int, int, int, int]
+Fingerprint = tuple[int, int, int, int, int]
 """The state of a file: inode, size, mtime, ctime, mode."""
 
 
@@ -31,7 +31,7 @@ def write_file(root_fd: int, file: File, *, owner: tuple[int, int] | None = None
     Args:
         owner: uid and gid of new files and folders; None for this process's.
     """
-    *folders, last = split_name(file.path)
+    *folders, last = split_path(file.path)
     with ExitStack() as owned:  # each descriptor is closed once, by it: a second time would hit another run's file
         fd = root_fd
         for part in folders:
@@ -64,7 +64,7 @@ def _replace(fd: int, name: str, file: File, owner: tuple[int, int] | None) -> N
         os.fchmod(target.fileno(), file.mode & 0o777)
 
 
-def fingerprint(entry: FolderEntry) -> Print:
+def fingerprint(entry: FolderEntry) -> Fingerprint:
     """Return a value that changes with the file; a program cannot set the ctime back."""
     s = entry.state
     return (s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_mode)
@@ -75,14 +75,14 @@ class Walk:
     """A bounded walk below a folder.
 
     Attributes:
-        guards: Omitted names; `skipped` lists them if `tells_guarded`.
+        guards: Omitted names; `skipped` lists them if `reports_guarded`.
         skipped: (path, reason) of each omission.
     """
 
     max_depth: int = 16
     max_entries: int = MAX_ENTRIES
     guards: Guards = NO_GUARDS
-    tells_guarded: bool = False
+    reports_guarded: bool = False
     skipped: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     _seen: int = 0
 
@@ -105,7 +105,7 @@ class Walk:
             return True
         parts = (*folder.parts, name)
         is_guarded = self.guards.is_root(parts)
-        if is_guarded and self.tells_guarded:
+        if is_guarded and self.reports_guarded:
             self.skipped.append(("/".join(parts), "guarded name"))
         return is_guarded
 
@@ -126,7 +126,7 @@ class Walk:
             self.skipped.append((path, reason))
 
 
-def snapshot(root_fd: int, *, max_depth: int = 16, guards: Guards = NO_GUARDS) -> dict[str, Print]:
+def snapshot(root_fd: int, *, max_depth: int = 16, guards: Guards = NO_GUARDS) -> dict[str, Fingerprint]:
     """Return the fingerprint of every file below `root_fd` that is not guarded, by path; bounded as every walk."""
     return {entry.path: fingerprint(entry) for entry in Walk(max_depth=max_depth, guards=guards).entries(root_fd)}
 
@@ -141,12 +141,12 @@ class Collected:
 
 def collect(
     root_fd: int,
-    before: Mapping[str, Print],
+    before: Mapping[str, Fingerprint],
     *,
     limits: ExecutionLimits,
     globs: Sequence[str] | None = None,
     guards: Guards = NO_GUARDS,
-    tells_guarded: bool = False,
+    reports_guarded: bool = False,
 ) -> Collected:
     """Return the new and changed files below `root_fd` since `before`: regular files with one link, within `limits`.
 
@@ -154,19 +154,19 @@ def collect(
 
     Args:
         guards: Names that are never returned.
-        tells_guarded: Whether `skipped` lists them.
+        reports_guarded: Whether `skipped` lists them.
     """
-    walk = Walk(max_depth=limits.output_depth, guards=guards, tells_guarded=tells_guarded)
+    walk = Walk(max_depth=limits.output_depth, guards=guards, reports_guarded=reports_guarded)
     files: list[File] = []
     total = 0
     for entry in walk.entries(root_fd):
-        if before.get(entry.path) == fingerprint(entry) or not wanted(entry.path, globs):
+        if before.get(entry.path) == fingerprint(entry) or not matches_globs(entry.path, globs):
             continue
         if not entry.path.isprintable():
             walk.skipped.append((ascii(entry.path), "a name with control characters or not in UTF-8"))
             continue
         bytes_left = limits.output_bytes - total if len(files) < limits.output_files else -1
-        outcome = _fetch(entry, bytes_left, limits)
+        outcome = _read_output(entry, bytes_left, limits)
         if isinstance(outcome, File):
             files.append(outcome)
             total += len(outcome.content)
@@ -175,7 +175,7 @@ def collect(
     return Collected(tuple(files), tuple(walk.skipped))
 
 
-def wanted(path: str, globs: Sequence[str] | None) -> bool:
+def matches_globs(path: str, globs: Sequence[str] | None) -> bool:
     """Whether `path` matches one of `globs` (`*` crosses no slash, `**` does); True for None."""
     return globs is None or any(_matches(path.split("/"), glob.split("/")) for glob in globs)
 
@@ -188,7 +188,7 @@ def _matches(parts: list[str], pattern: list[str]) -> bool:
     return bool(parts) and fnmatchcase(parts[0], pattern[0]) and _matches(parts[1:], pattern[1:])
 
 
-def _fetch(entry: FolderEntry, left_bytes: int, limits: ExecutionLimits) -> File | str:
+def _read_output(entry: FolderEntry, left_bytes: int, limits: ExecutionLimits) -> File | str:
     """Return the file, or the reason why it is skipped."""
     if not stat.S_ISREG(entry.state.st_mode):
         return "not a regular file"

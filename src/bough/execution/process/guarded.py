@@ -1,4 +1,4 @@
-"""Guarded names, which no run may change or create in a workspace: found before a run, new ones set aside after it.
+"""Guarded names, which no run may change or create in a workspace: found before a run, new ones set new_name after it.
 
 Existing ones are mounted read-only (see the rungs). Creating a missing one cannot be prevented without
 leaving placeholders in people's folders, so it is renamed as soon as all processes of the run have ended.
@@ -27,7 +27,7 @@ MAX_GUARDED: Final = 1024
 _MAX_PATH_BYTES: Final = 3500
 """A mount must be named by one path."""
 
-Identity = tuple[int, int]
+FileIdentity = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class GuardedEntry:
     """
 
     path: str
-    identity: Identity
+    identity: FileIdentity
     is_folder: bool
     link: str | None = None
 
@@ -55,7 +55,7 @@ class GuardedEntries:
     """
 
     found: tuple[GuardedEntry, ...] = ()
-    unreadable: frozenset[Identity] = frozenset()
+    unreadable: frozenset[FileIdentity] = frozenset()
 
     @property
     def mountable(self) -> tuple[GuardedEntry, ...]:
@@ -88,10 +88,12 @@ def changes_repository(root_fd: int, parts: Sequence[str]) -> bool:
     fd = os.dup(root_fd)
     try:
         for depth, name in enumerate(parts):
-            names = {other for other in _REPOSITORY_NAMES if _exists(other, fd)}
-            is_old = is_repository(names)
-            is_part = name in _REPOSITORY_NAMES
-            if (is_old and (depth > 0 or is_part)) or (is_part and not is_old and is_repository({*names, name})):
+            names = {other for other in _REPOSITORY_NAMES if _has_entry(other, fd)}
+            is_already_repository = is_repository(names)
+            is_repository_name = name in _REPOSITORY_NAMES
+            if (is_already_repository and (depth > 0 or is_repository_name)) or (
+                is_repository_name and not is_already_repository and is_repository({*names, name})
+            ):
                 return True
             try:
                 inner = os.open(name, FOLDER, dir_fd=fd)
@@ -104,7 +106,7 @@ def changes_repository(root_fd: int, parts: Sequence[str]) -> bool:
     return False
 
 
-def _exists(name: str, folder_fd: int) -> bool:
+def _has_entry(name: str, folder_fd: int) -> bool:
     try:
         os.stat(name, dir_fd=folder_fd, follow_symlinks=False)
     except OSError:
@@ -137,26 +139,26 @@ def set_aside(root_fd: int, guards: Guards, before: GuardedEntries) -> list[tupl
     """Rename the guarded entries that are new; return (path, what was done). Blocks; O(names).
 
     They are renamed and not deleted, because files that a person creates meanwhile look the same. Entries that existed
-    and were moved by the run, with their parent folder, stay. Call it after all processes of the run have ended.
+    and were renamed by the run, with their parent folder, stay. Call it after all processes of the run have ended.
     """
     earlier_identities = {entry.identity for entry in before.found}
-    moved: list[tuple[str, str]] = []
+    renamed: list[tuple[str, str]] = []
     for entry in _GuardedWalk(guards, before=before).entries(root_fd):
         if identity_of(entry.state) in earlier_identities:
             continue
-        aside = f"{entry.name[:200]}.removed-{secrets.token_hex(4)}"
-        reason = f"{GUARDED_NAME}, set aside as {aside}"
+        new_name = f"{entry.name[:200]}.removed-{secrets.token_hex(4)}"
+        reason = f"{GUARDED_NAME}, set new_name as {new_name}"
         try:
-            _rename(entry.folder_fd, entry.name, aside)
+            _rename(entry.folder_fd, entry.name, new_name)
         except FileNotFoundError:
             continue
         except OSError as error:
             reason = f"{GUARDED_NAME}, cannot be renamed: {error.strerror}"
-        moved.append((entry.path, reason))
+        renamed.append((entry.path, reason))
     for entry in before.found:
         if entry.link is not None:
             _restore_link(root_fd, entry.path, entry.link)
-    return moved
+    return renamed
 
 
 def _rename(fd: int, name: str, new_name: str) -> None:
@@ -197,15 +199,15 @@ class _GuardedWalk:
     def __init__(self, guards: Guards, *, before: GuardedEntries | None = None) -> None:
         self._guards = guards
         self._names = guards.names | guards.top | {path.rpartition("/")[2].casefold() for path in guards.paths}
-        self._opens = None if before is None else before.unreadable
-        self._known = None if before is None else {entry.identity for entry in before.found}
-        self._top_is_old = before is None or any(entry.path == "HEAD" for entry in before.found)
-        self.unreadable: set[Identity] = set()
+        self._earlier_unreadable = None if before is None else before.unreadable
+        self._earlier_identities = None if before is None else {entry.identity for entry in before.found}
+        self._root_was_repository = before is None or any(entry.path == "HEAD" for entry in before.found)
+        self.unreadable: set[FileIdentity] = set()
 
     def entries(self, root_fd: int) -> Generator[FolderEntry]:
         """Yield what is guarded below `root_fd`."""
         yield from walk(
-            root_fd, enter=lambda entry: False, read=self._read, opener=self._open, on_error=self._skip_unreadable
+            root_fd, enter=lambda entry: False, read=self._read, opener=self._open_entry, on_error=self._skip_unreadable
         )
 
     def _skip_unreadable(self, folder: Folder, name: str, error: OSError) -> None:
@@ -218,12 +220,12 @@ class _GuardedWalk:
             names = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
         if ".git" in self._guards.names and is_repository([name for name, _ in names]):
             if folder.above is not None:
-                if self._known is None:
+                if self._earlier_identities is None:
                     folder.names = [os.curdir]
                     return
-                if identity_of(os.fstat(folder.fd)) in self._known:
+                if identity_of(os.fstat(folder.fd)) in self._earlier_identities:
                     return
-            old = _REPOSITORY_NAMES if self._top_is_old and folder.above is None else ("HEAD",)
+            old = _REPOSITORY_NAMES if self._root_was_repository and folder.above is None else ("HEAD",)
             folder.names += old
             names = [(name, is_folder) for name, is_folder in names if name not in old]
         for name, is_folder in names:
@@ -233,19 +235,23 @@ class _GuardedWalk:
                 folder.folders.append(name)
         folder.names.reverse()
 
-    def _open(self, fd: int, name: str) -> int:
+    def _open_entry(self, fd: int, name: str) -> int:
         try:
             return open_folder(fd, name)
         except PermissionError:
-            return self._open_closed(fd, name)
+            return self._open_unreadable(fd, name)
 
-    def _open_closed(self, parent_fd: int, name: str) -> int:
+    def _open_unreadable(self, parent_fd: int, name: str) -> int:
         """Open a folder whose mode does not let its owner in, which a run can set to hide its content."""
         fd = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent_fd)
         try:
             state = os.fstat(fd)
             self.unreadable.add(identity_of(state))
-            if self._opens is None or identity_of(state) in self._opens or not stat.S_ISDIR(state.st_mode):
+            if (
+                self._earlier_unreadable is None
+                or identity_of(state) in self._earlier_unreadable
+                or not stat.S_ISDIR(state.st_mode)
+            ):
                 raise PermissionError("unreadable")
             os.chmod(f"/proc/self/fd/{fd}", stat.S_IMODE(state.st_mode) | 0o700)
             return open_folder(parent_fd, name)

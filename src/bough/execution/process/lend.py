@@ -27,14 +27,14 @@ class Lender:
 
     Args:
         notes: Returns the folder in which a link records each loan for the janitor.
-        idle_seconds: How long after its last use a workspace is given back.
+        idle_seconds: How long after its last user a workspace is given back.
     """
 
     def __init__(self, notes: Callable[[], str], *, idle_seconds: float = IDLE_SECONDS) -> None:
-        self._notes = notes
+        self._get_folder = notes
         self._idle_seconds = idle_seconds
         self._lock = threading.Lock()
-        self._lent: dict[str, _Loan] = {}
+        self._loans: dict[str, _Loan] = {}
 
     def lend(self, workspace: str, uid: int, *, guarded: frozenset[str]) -> Callable[[], None]:
         """Give files of root below `workspace` to `uid`, unless they are already lent.
@@ -49,56 +49,56 @@ class Lender:
             OSError: This process may not change owners, or the folder does not exist.
         """
         with self._lock:
-            loan = self._lent.get(workspace)
+            loan = self._loans.get(workspace)
             if loan is None:
-                loan = self._lent[workspace] = _Loan(workspace, uid, self._notes())
+                loan = self._loans[workspace] = _Loan(workspace, uid, self._get_folder())
                 try:
-                    loan.change_owners(_lend(uid), skip=guarded)
+                    loan.change_owners(_make_lender(uid), skip=guarded)
                 except BaseException:
-                    self._end(loan)
+                    self._end_loan(loan)
                     raise
-            use = object()
-            loan.uses.add(use)
+            user = object()
+            loan.users.add(user)
             loan.stop_timer()
-        return lambda: self._release(loan, use)
+        return lambda: self._release(loan, user)
 
-    def _release(self, loan: _Loan, use: object) -> None:
+    def _release(self, loan: _Loan, user: object) -> None:
         with self._lock:
-            loan.uses.discard(use)
-            if not loan.uses and self._lent.get(loan.workspace) is loan:
-                loan.start_timer(self._idle_seconds, self._give_back_idle)
+            loan.users.discard(user)
+            if not loan.users and self._loans.get(loan.workspace) is loan:
+                loan.start_timer(self._idle_seconds, self._return_idle)
 
     def close(self) -> None:
         """Return every workspace to root. Calling it twice is allowed."""
         with self._lock:
-            for loan in list(self._lent.values()):
-                self._end(loan)
+            for loan in list(self._loans.values()):
+                self._end_loan(loan)
 
-    def _give_back_idle(self, loan: _Loan) -> None:
+    def _return_idle(self, loan: _Loan) -> None:
         with self._lock:
             # Checked again under the lock: a run may have started between the timer and this call.
-            if not loan.uses and self._lent.get(loan.workspace) is loan:
-                self._end(loan)
+            if not loan.users and self._loans.get(loan.workspace) is loan:
+                self._end_loan(loan)
 
-    def _end(self, loan: _Loan) -> None:
-        del self._lent[loan.workspace]
+    def _end_loan(self, loan: _Loan) -> None:
+        del self._loans[loan.workspace]
         loan.close()
 
 
 class _Loan:
-    """A lent workspace: the descriptor that holds its lock, and the runs that use it."""
+    """A lent workspace: the descriptor that holds its lock, and the runs that user it."""
 
     def __init__(self, workspace: str, uid: int, notes: str) -> None:
         self.workspace = workspace
-        self.uses: set[object] = set()
+        self.users: set[object] = set()
         self._uid = uid
         self._timer: threading.Timer | None = None
         self._fd = os.open(workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         # Shared with other lending processes; `close` changes owners back only if it gets the exclusive lock.
         fcntl.flock(self._fd, fcntl.LOCK_SH)
         # Before any owner is changed, so that the janitor can repair the folder if this process is killed half-way.
-        self._note = os.path.join(notes, f"lent-{uid}-{os.fstat(self._fd).st_gid}-{secrets.token_hex(4)}")
-        os.symlink(workspace, self._note)
+        self._record = os.path.join(notes, f"lent-{uid}-{os.fstat(self._fd).st_gid}-{secrets.token_hex(4)}")
+        os.symlink(workspace, self._record)
 
     def change_owners(self, change: Callable[[int, str, os.stat_result], None], *, skip: frozenset[str]) -> None:
         """Call `change` for the folder and for everything in it on the same file system."""
@@ -116,9 +116,9 @@ class _Loan:
                     change(entry.folder_fd, entry.name, entry.state)
         change(self._fd, ".", state)
 
-    def start_timer(self, seconds: float, then: Callable[[_Loan], None]) -> None:
-        """Call `then` after `seconds`, unless stopped."""
-        self._timer = threading.Timer(seconds, then, [self])
+    def start_timer(self, seconds: float, callback: Callable[[_Loan], None]) -> None:
+        """Call `callback` after `seconds`, unless stopped."""
+        self._timer = threading.Timer(seconds, callback, [self])
         self._timer.daemon = True
         self._timer.start()
 
@@ -128,22 +128,22 @@ class _Loan:
             self._timer.cancel()
 
     def close(self) -> None:
-        """Return the workspace to root, unless another process still lends it; that process then returns it."""
+        """Return the workspace to root, unless another process still lends it; that process callback returns it."""
         self.stop_timer()
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self.change_owners(_give_back(self._uid, os.fstat(self._fd).st_gid), skip=frozenset())
+            self.change_owners(_make_returner(self._uid, os.fstat(self._fd).st_gid), skip=frozenset())
         except OSError:
             # Another process holds the lock, or the folder is gone. The next loan repairs remaining owners.
             pass
         finally:
-            os.unlink(self._note)
+            os.unlink(self._record)
             os.close(self._fd)
 
 
-def _lend(uid: int) -> Callable[[int, str, os.stat_result], None]:
+def _make_lender(uid: int) -> Callable[[int, str, os.stat_result], None]:
     def change(parent_fd: int, name: str, entry: os.stat_result) -> None:
-        if entry.st_uid == 0 and _is_safe(entry):
+        if entry.st_uid == 0 and _can_change_owner(entry):
             _chown_checked(parent_fd, name, uid)
 
     return change
@@ -154,20 +154,20 @@ def _chown_checked(parent_fd: int, name: str, uid: int) -> None:
     fd = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent_fd)
     try:
         state = os.fstat(fd)
-        if state.st_uid == 0 and _is_safe(state):
+        if state.st_uid == 0 and _can_change_owner(state):
             os.chown(f"/proc/self/fd/{fd}", uid, -1)
     finally:
         os.close(fd)
 
 
-def _is_safe(entry: os.stat_result) -> bool:
+def _can_change_owner(entry: os.stat_result) -> bool:
     if stat.S_ISDIR(entry.st_mode):
         return True
     is_device = stat.S_ISCHR(entry.st_mode) or stat.S_ISBLK(entry.st_mode)
     return not is_device and entry.st_nlink == 1 and not entry.st_mode & (stat.S_ISUID | stat.S_ISGID)
 
 
-def _give_back(uid: int, gid: int) -> Callable[[int, str, os.stat_result], None]:
+def _make_returner(uid: int, gid: int) -> Callable[[int, str, os.stat_result], None]:
     def change(parent_fd: int, name: str, entry: os.stat_result) -> None:
         if entry.st_uid == uid or entry.st_gid == uid:
             owner = 0 if entry.st_uid == uid else -1

@@ -73,9 +73,9 @@ class AllowListProxy:
             await asyncio.wait(tasks)
 
     async def _serve(self, listener: socket.socket) -> None:
-        self._server = await asyncio.start_server(self._accept, sock=listener, limit=_HEAD_BYTES)
+        self._server = await asyncio.start_server(self._handle_connection, sock=listener, limit=_HEAD_BYTES)
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _handle_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         if len(self._connections) >= MAX_CONNECTIONS or task is None:
             writer.close()
@@ -83,7 +83,7 @@ class AllowListProxy:
         self._connections.add(task)
         task.add_done_callback(self._connections.discard)
         try:
-            await self._answer(reader, writer)
+            await self._forward_request(reader, writer)
         except _RefusedError as refused:
             with suppress(OSError):
                 writer.write(b"HTTP/1.1 %d \r\nContent-Length: 0\r\nConnection: close\r\n\r\n" % refused.status)
@@ -93,7 +93,7 @@ class AllowListProxy:
         finally:
             writer.close()
 
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _forward_request(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Forward one request.
 
         Raises:
@@ -112,13 +112,13 @@ class AllowListProxy:
         try:
             if request.method == b"CONNECT":
                 writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
-                await asyncio.gather(_pump(reader, out_writer), _pump(out_reader, writer))
+                await asyncio.gather(_copy_stream(reader, out_writer), _copy_stream(out_reader, writer))
             else:
                 server = h11.Connection(h11.CLIENT)
-                out_writer.write(server.send(_rebuild(request, host, port, path)) or b"")
-                sending = asyncio.ensure_future(_send_body(client, reader, writer, server, out_writer))
+                out_writer.write(server.send(_rebuild_request(request, host, port, path)) or b"")
+                sending = asyncio.ensure_future(_forward_body(client, reader, writer, server, out_writer))
                 try:
-                    await _return_response(server, out_reader, writer)
+                    await _forward_response(server, out_reader, writer)
                 finally:
                     sending.cancel()
                     await asyncio.wait([sending])
@@ -134,12 +134,12 @@ class AllowListProxy:
         if not any(rule.allows(host, port) for rule in self.rules):
             raise _RefusedError(403)
         try:
-            answers = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            results = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:
             raise _RefusedError(502) from error
-        addresses = [str(address[0]) for *_, address in answers]
-        named_as_private = host == "localhost" or _is_address(host)
-        if not addresses or not (named_as_private or all(is_public(address) for address in addresses)):
+        addresses = [str(address[0]) for *_, address in results]
+        is_listed_literally = host == "localhost" or _is_address(host)
+        if not addresses or not (is_listed_literally or all(is_public(address) for address in addresses)):
             raise _RefusedError(403)
         return addresses[0]
 
@@ -183,19 +183,19 @@ def _read_target(request: h11.Request) -> tuple[str, int, str]:
     return host, port or 80, (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
 
 
-def _rebuild(request: h11.Request, host: str, port: int, path: str) -> h11.Request:
+def _rebuild_request(request: h11.Request, host: str, port: int, path: str) -> h11.Request:
     """Return the request for the server: for the checked host, and the only one of its connection."""
     listed = [value for name, value in request.headers if name == b"connection"]
     dropped = _HOP_BY_HOP | {word.strip().lower() for value in listed for word in value.split(b",")}
     headers = [(name, value) for name, value in request.headers if name not in dropped]
     if any(name == b"transfer-encoding" for name, _ in request.headers):
         headers.append((b"transfer-encoding", b"chunked"))
-    printed_host = f"[{host}]" if ":" in host else host
-    own = [(b"Host", (printed_host if port == 80 else f"{printed_host}:{port}").encode()), (b"Connection", b"close")]
-    return h11.Request(method=request.method, target=path, headers=[*own, *headers])
+    host_text = f"[{host}]" if ":" in host else host
+    own_headers = [(b"Host", (host_text if port == 80 else f"{host_text}:{port}").encode()), (b"Connection", b"close")]
+    return h11.Request(method=request.method, target=path, headers=[*own_headers, *headers])
 
 
-async def _send_body(
+async def _forward_body(
     client: h11.Connection,
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
@@ -219,7 +219,7 @@ async def _send_body(
                 return None
 
 
-async def _return_response(
+async def _forward_response(
     server: h11.Connection, out_reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> None:
     """Forward the response unchanged, to its end."""
@@ -233,7 +233,7 @@ async def _return_response(
                 return
 
 
-async def _pump(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+async def _copy_stream(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
     while data := await _read(source):
         target.write(data)
         await target.drain()

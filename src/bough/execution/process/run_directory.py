@@ -15,7 +15,7 @@ from typing import Final
 
 from bough import tree
 from bough.execution.base import ExecutionLimits
-from bough.execution.process.cgroup import Group, Hierarchy, usable_hierarchy
+from bough.execution.process.cgroup import Group, Hierarchy, find_usable_hierarchy
 from bough.execution.process.lend import Lender
 
 _log = logging.getLogger("bough.execution")
@@ -24,7 +24,7 @@ REMOVE_SECONDS: Final = 0.2
 """How long a run's result waits for the removal of its folder, which then continues in the background."""
 
 CLOSE_SECONDS: Final = 10.0
-"""How long `close` waits for removals; the janitor removes the rest, even after the end of this process."""
+"""How long `close` waits for removals; the janitor removes the rest, even after the deadline of this process."""
 
 
 class RunDirectory:
@@ -55,7 +55,7 @@ class RunDirectory:
         return self._ensure_folder()
 
     @property
-    def is_made(self) -> bool:
+    def is_created(self) -> bool:
         """Whether the folder was created."""
         return self._path is not None
 
@@ -69,20 +69,20 @@ class RunDirectory:
     def new_group(self, limits: ExecutionLimits) -> Group | None:
         """Return a new control group with `limits`, or None if none can be created."""
         name = f"{os.path.basename(self._ensure_folder())}-{next(self._numbers)}"
-        return None if self._hierarchy is None else self._hierarchy.make(name, limits)
+        return None if self._hierarchy is None else self._hierarchy.make_group(name, limits)
 
     def remove(self, folder: str) -> None:
         """Remove a folder in it; a large one is renamed, and removed by another thread."""
-        end = time.monotonic() + REMOVE_SECONDS
-        if tree.remove(folder, is_over=lambda: time.monotonic() > end):
+        deadline = time.monotonic() + REMOVE_SECONDS
+        if tree.remove(folder, is_over=lambda: time.monotonic() > deadline):
             return
         with self._lock:
             if self._path is not None:
-                moved = os.path.join(self._path, f"left-{next(self._numbers)}")
-                os.rename(folder, moved)
+                renamed = os.path.join(self._path, f"left-{next(self._numbers)}")
+                os.rename(folder, renamed)
                 if self._remover is None:
                     self._remover = Remover()
-                self._remover.add(moved)
+                self._remover.add(renamed)
                 return
         tree.remove(folder)  # it is being closed
 
@@ -93,21 +93,21 @@ class RunDirectory:
             path, self._path = self._path, None
             janitor, self._janitor = self._janitor, None
             remover, self._remover = self._remover, None
-        end = time.monotonic() + CLOSE_SECONDS
+        deadline = time.monotonic() + CLOSE_SECONDS
         if remover is not None:
-            remover.close(end)
-        is_gone = path is None or tree.remove(path, is_over=lambda: time.monotonic() > end)
+            remover.close(deadline)
+        is_removed = path is None or tree.remove(path, is_over=lambda: time.monotonic() > deadline)
         if janitor is not None:
-            janitor.close(wait=is_gone)
+            janitor.close(wait=is_removed)
 
     def _ensure_folder(self) -> str:
         with self._lock:
             if self._path is None:
-                self._path = self._open()
+                self._path = self._create()
             return self._path
 
-    def _open(self) -> str:
-        self._hierarchy = usable_hierarchy() if self._groups else None
+    def _create(self) -> str:
+        self._hierarchy = find_usable_hierarchy() if self._groups else None
         path = tempfile.mkdtemp(prefix="bough-run-")
         os.chmod(path, 0o711)  # noqa: S103 - the runs' own users pass through
         parents = () if self._hierarchy is None else tuple(dict.fromkeys(self._hierarchy.parents.values()))
@@ -121,22 +121,22 @@ class Remover:
     def __init__(self) -> None:
         self._folders: SimpleQueue[str | None] = SimpleQueue()
         self._is_stopped = False
-        # The end of the process does not wait for it: the janitor removes what is left.
-        self._thread = threading.Thread(target=self._work, name="bough-remover", daemon=True)
+        # The deadline of the process does not wait for it: the janitor removes what is left.
+        self._thread = threading.Thread(target=self._remove_queued, name="bough-remover", daemon=True)
         self._thread.start()
 
     def add(self, folder: str) -> None:
         """Queue a folder for removal; it must not be used any more."""
         self._folders.put(folder)
 
-    def close(self, end: float) -> None:
-        """Wait until all queued folders are removed, or until `end` of the monotonic clock; then stop. Blocks."""
+    def close(self, deadline: float) -> None:
+        """Wait until all queued folders are removed, or until `deadline` of the monotonic clock; then stop. Blocks."""
         self._folders.put(None)
-        self._thread.join(max(0.0, end - time.monotonic()))
+        self._thread.join(max(0.0, deadline - time.monotonic()))
         self._is_stopped = True
         self._thread.join()
 
-    def _work(self) -> None:
+    def _remove_queued(self) -> None:
         while (folder := self._folders.get()) is not None:
             try:
                 tree.remove(folder, is_over=lambda: self._is_stopped)
@@ -189,7 +189,7 @@ class Janitor:
     """A waiting shell. It costs one sleeping process of about a megabyte, and three milliseconds to start.
 
     Args:
-        folder: The folder to remove at the end.
+        folder: The folder to remove at the deadline.
         token: The prefix of the control groups' names.
         group_parents: The parent folders of the control groups.
     """

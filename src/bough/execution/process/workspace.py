@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from bough.errors import Conflict, ExecutorError
-from bough.execution.process.files import Collected, Print, collect, snapshot, write_file
+from bough.execution.process.files import Collected, Fingerprint, collect, snapshot, write_file
 from bough.execution.process.guarded import NOTHING_GUARDED, GuardedEntries, GuardedEntry, find_guarded, set_aside
 from bough.execution.process.identity import Identity
 from bough.execution.process.run_directory import RunDirectory
@@ -38,7 +38,7 @@ class Workspace:
     tmp: str
     exchange: str
     identity: Identity
-    before: Mapping[str, Print]
+    before: Mapping[str, Fingerprint]
     guarded: GuardedEntries = NOTHING_GUARDED
     release: Callable[[], None] | None = None
 
@@ -80,12 +80,12 @@ class Workspace:
         if plan.code_file is not None:
             _write_code(paths["code"], *plan.code_file, identity=identity)
         work = plan.workspace or paths["work"]
-        before, guarded = _fill(work, plan, identity)
+        before, guarded = _write_inputs(work, plan, identity)
         return cls(
             folder, run_directory, work, paths["code"], paths["tmp"], paths["exchange"], identity, before, guarded
         )
 
-    def guards(self, plan: Plan) -> tuple[GuardedEntry, ...]:
+    def list_guarded(self, plan: Plan) -> tuple[GuardedEntry, ...]:
         """Return the entries to mount read-only below `/work`, outer ones first; the request's mounts precede them."""
         targets = [mount.target for mount in plan.mounts]
         return tuple(
@@ -94,11 +94,11 @@ class Workspace:
             if not any(f"{WORK}/{entry.path}/".startswith(f"{target}/") for target in targets)
         )
 
-    def list_shown(self, plan: Plan) -> list[tuple[str, int, int, bool]]:
+    def list_mounted(self, plan: Plan) -> list[tuple[str, int, int, bool]]:
         """Return (path inside, device, inode, whether it is read-only) of everything that is mounted from the host."""
         writable = {WORK, *(mount.target for mount in plan.mounts if mount.writable)}
-        targets = [(target, *identity, target not in writable) for target, identity in plan.shown.items()]
-        return [*targets, *((f"{WORK}/{entry.path}", *entry.identity, True) for entry in self.guards(plan))]
+        targets = [(target, *identity, target not in writable) for target, identity in plan.file_identities.items()]
+        return [*targets, *((f"{WORK}/{entry.path}", *entry.identity, True) for entry in self.list_guarded(plan))]
 
     @property
     def empty(self) -> str:
@@ -118,14 +118,14 @@ class Workspace:
         except OSError as error:
             raise _make_unprepared_error(error) from error
 
-    def again(self, plan: Plan) -> Workspace:
+    def prepare_next(self, plan: Plan) -> Workspace:
         """Write code and input files of another run of the same session; return the workspace of that run."""
         try:
             if plan.code_file is not None:
                 with suppress(FileNotFoundError):
                     os.unlink(os.path.join(self.code, plan.code_file[0]))
                 _write_code(self.code, *plan.code_file, identity=self.identity)
-            before, guarded = _fill(self.work, plan, self.identity)
+            before, guarded = _write_inputs(self.work, plan, self.identity)
             return replace(self, before=before, guarded=guarded)
         except OSError as error:
             raise _make_unprepared_error(error) from error
@@ -147,7 +147,7 @@ class Workspace:
                     limits=request.limits,
                     globs=request.output_globs,
                     guards=request.guards,
-                    tells_guarded=plan.workspace is None,
+                    reports_guarded=plan.workspace is None,
                 )
                 if plan.workspace is None:
                     return collected
@@ -195,7 +195,7 @@ def _write_code(folder: str, name: str, content: bytes, *, identity: Identity) -
         target.write(content)
 
 
-def _fill(work: str, plan: Plan, identity: Identity) -> tuple[dict[str, Print], GuardedEntries]:
+def _write_inputs(work: str, plan: Plan, identity: Identity) -> tuple[dict[str, Fingerprint], GuardedEntries]:
     """Write input files and working folder into `work`; return its state and its guarded entries.
 
     Raises:
@@ -203,7 +203,7 @@ def _fill(work: str, plan: Plan, identity: Identity) -> tuple[dict[str, Print], 
         PermissionDenied: It has more guarded entries than can be mounted read-only.
     """
     with open_descriptor(work) as root:
-        if plan.shown.get(WORK, identity_of(os.fstat(root))) != identity_of(os.fstat(root)):
+        if plan.file_identities.get(WORK, identity_of(os.fstat(root))) != identity_of(os.fstat(root)):
             raise stale_workspace_error()
         for file in plan.request.input_files:
             write_file(root, file, owner=identity.owner)

@@ -31,11 +31,11 @@ from bough.execution.sandbox.rung import (
     RungReport,
     find_conditions,
     find_interpreter,
-    own_interpreter,
+    find_own_interpreter,
 )
 from bough.execution.sandbox.seccomp import SECCOMP_INSTALL, filter_program
 
-_READABLE = (
+_READABLE_PATHS = (
     "/usr",
     "/bin",
     "/sbin",
@@ -75,41 +75,41 @@ class LandlockRung:
         return await asyncio.to_thread(self._probe)
 
     def _probe(self) -> RungReport:
-        if _package_folder() is None:
-            return self._lacks("The Python package sandlock is not installed.", "pip install sandlock")
+        if _find_package_folder() is None:
+            return self._report_missing("The Python package sandlock is not installed.", "pip install sandlock")
         try:
             self._filter = filter_program(host_paths=True, read_only_mounts=False)
         except (ImportError, RuntimeError):
-            return self._lacks("libseccomp or pyseccomp is missing.", SECCOMP_INSTALL)
+            return self._report_missing("libseccomp or pyseccomp is missing.", SECCOMP_INSTALL)
         failure = ""
-        for interpreter in dict.fromkeys((self._interpreter, own_interpreter())):
+        for interpreter in dict.fromkeys((self._interpreter, find_own_interpreter())):
             self._interpreter = interpreter
-            failure = self._try()
+            failure = self._try_interpreter()
             if not failure:
                 if self.makes_mounts:
                     self._filter = filter_program(host_paths=True)
-                gaps = list_gaps(self.name, has=find_conditions(mounts=self.makes_mounts))
+                gaps = list_gaps(self.name, conditions=find_conditions(mounts=self.makes_mounts))
                 return RungReport(name=self.name, isolation=self.isolation, works=True, gaps=gaps)
-        return self._lacks(f"Landlock does not work here: {failure.strip().splitlines()[-1]}.", "")
+        return self._report_missing(f"Landlock does not work here: {failure.strip().splitlines()[-1]}.", "")
 
-    def _lacks(self, missing: str, install: str) -> RungReport:
+    def _report_missing(self, missing: str, install: str) -> RungReport:
         return RungReport(name=self.name, isolation=self.isolation, works=False, missing=missing, install=install)
 
-    def _try(self) -> str:
+    def _try_interpreter(self) -> str:
         """Compile the first process in the sandbox; return the failure, or an empty text."""
-        argv = [*_supervisor(), "probe", self._interpreter.path, self._interpreter.folder or "", PREPARE]
+        argv = [*_supervisor_command(), "probe", self._interpreter.path, self._interpreter.folder or "", PREPARE]
         try:
-            done = subprocess.run(  # noqa: S603
+            completed = subprocess.run(  # noqa: S603
                 argv, capture_output=True, timeout=_PROBE_SECONDS, env=SUPERVISOR_ENVIRONMENT, check=False
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             return str(error)
-        if done.returncode == 0:
-            how, _, prepared = done.stdout.partition(b" ")
+        if completed.returncode == 0:
+            how, _, prepared = completed.stdout.partition(b" ")
             self.makes_mounts = how == b"mounts"
             self._prepared = Preparation.parse(prepared)
             return ""
-        return done.stderr.decode(errors="replace").strip()[-300:] or f"exit code {done.returncode}"
+        return completed.stderr.decode(errors="replace").strip()[-300:] or f"exit code {completed.returncode}"
 
     def identity(self, plan: Plan) -> Identity:
         """Return the user that runs `plan`."""
@@ -123,7 +123,7 @@ class LandlockRung:
             _check_reachable([workspace.folder, workspace.work, *(mount.source for mount in plan.mounts)])
         limits = plan.request.limits
         conf = {
-            "program": {**_program(plan), "filter": self._filter, "site": self._prepared.site},
+            "program": {**_program_configuration(plan), "filter": self._filter, "site": self._prepared.site},
             "code": self._prepared.code,
             "init": [
                 self._interpreter.path,
@@ -142,26 +142,26 @@ class LandlockRung:
             "processes": limits.processes + 1,
             "open_files": limits.open_files,
             "file_size_bytes": limits.file_size_bytes,
-            "boundary": self._boundary(plan, workspace),
+            "boundary": self._make_boundary(plan, workspace),
         }
         return Launch(
-            argv=[*_supervisor(), "start", CONF, STATUS],
+            argv=[*_supervisor_command(), "start", CONF, STATUS],
             configuration=conf,
             stdin=plan.stdin,
             limits=plan.request.limits,
             env=SUPERVISOR_ENVIRONMENT,
         )
 
-    def _boundary(self, plan: Plan, workspace: Workspace) -> dict[str, object]:
+    def _make_boundary(self, plan: Plan, workspace: Workspace) -> dict[str, object]:
         shown_paths = {WORK: workspace.work, "/tmp": workspace.tmp}  # noqa: S108
         read_only = {CODE_FOLDER: workspace.code, _INSIDE_FOLDER: INSIDE, _EXCHANGE: workspace.exchange}
         for mount in plan.mounts:
             (shown_paths if mount.writable else read_only)[mount.target] = mount.source
         read_only |= dict.fromkeys(_find_missing_parents({*shown_paths, *read_only}), workspace.empty)
-        guards = workspace.guards(plan)
+        guards = workspace.list_guarded(plan)
         if not self.makes_mounts:
             read_only |= {f"{WORK}/{entry.path}": f"{workspace.work}/{entry.path}" for entry in guards}
-        system = [path for path in _READABLE if os.path.exists(path)]
+        system = [path for path in _READABLE_PATHS if os.path.exists(path)]
         if self._interpreter.folder is not None:
             system.append(self._interpreter.folder)
         return {
@@ -170,7 +170,7 @@ class LandlockRung:
             "readable": [*system, "/proc", *_DEVICES],
             "writable": [*shown_paths, "/dev/null"],
             "system": system,
-            "identities": dict(plan.shown),
+            "identities": dict(plan.file_identities),
             "guarded": [(entry.path, entry.identity) for entry in guards],
         }
 
@@ -181,7 +181,7 @@ def _find_missing_parents(targets: set[str]) -> set[str]:
     return {folder for folder in above - targets if not os.path.exists(folder)}
 
 
-def _program(plan: Plan) -> dict[str, object]:
+def _program_configuration(plan: Plan) -> dict[str, object]:
     """Return the configuration for `inside/init.py`; sandlock counts the processes, not the kernel by user."""
     conf = configuration(plan, Identity())
     conf["unreachable"] = False  # sandlock allows no change of that attribute
@@ -205,16 +205,16 @@ def _check_reachable(paths: list[str]) -> None:
                 )
 
 
-def _package_folder() -> str | None:
+def _find_package_folder() -> str | None:
     module_spec = importlib.util.find_spec("sandlock")
     return None if module_spec is None or module_spec.origin is None else str(Path(module_spec.origin).parent.parent)
 
 
-def _supervisor() -> list[str]:
+def _supervisor_command() -> list[str]:
     """Return the beginning of the supervisor's command line; it runs on the host's Python."""
-    return [sys.executable, "-I", "-S", f"{INSIDE}/confine.py", str(_package_folder())]
+    return [sys.executable, "-I", "-S", f"{INSIDE}/confine.py", str(_find_package_folder())]
 
 
-def serving_command() -> list[str]:
+def make_serving_command() -> list[str]:
     """Return the command line of the process that forks supervisors, without its control socket."""
-    return [*_supervisor(), "serve"]
+    return [*_supervisor_command(), "serve"]

@@ -48,16 +48,16 @@ class PreloadedSupervisor:
     def __init__(self, find_command: Callable[[], Sequence[str]]) -> None:
         self._find_command = find_command
         self._lock = threading.Lock()
-        self._is_wanted = False
-        self._stands = False
+        self._is_requested = False
+        self._is_ready = False
         self.process: subprocess.Popen[bytes] | None = None
         self.control: socket.socket | None = None
 
     def child(self, launch: Launch) -> ChildProcess:
         """Return the child that runs `launch`, forked if this process is ready; the second call starts the process."""
         with self._lock:
-            was_wanted, self._is_wanted = self._is_wanted, True
-        if was_wanted:
+            was_requested, self._is_requested = self._is_requested, True
+        if was_requested:
             with suppress(OSError):
                 self.start()
         return ForkedChild(launch, self)
@@ -79,20 +79,20 @@ class PreloadedSupervisor:
             BlockingIOError: This process is not ready yet.
             OSError: It did not answer. Nothing was started, and nothing will be.
         """
-        mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        own_end, other_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
-            with theirs:
-                self._send([*fds, theirs.fileno()])
-            mine.settimeout(_ANSWER_SECONDS)
-            pid, pidfd = _receive_process(mine)
-            mine.send(b"g")  # without this one it ends; so a run that is started elsewhere is not started twice
+            with other_end:
+                self._send([*fds, other_end.fileno()])
+            own_end.settimeout(_ANSWER_SECONDS)
+            pid, pidfd = _receive_process(own_end)
+            own_end.send(b"g")  # without this one it ends; so a run that is started elsewhere is not started twice
         except OSError as error:
-            mine.close()
+            own_end.close()
             if not isinstance(error, BlockingIOError):
                 self.close()
             raise
-        mine.setblocking(False)
-        return ForkedSupervisor(pid=pid, pidfd=pidfd, connection=mine)
+        own_end.setblocking(False)
+        return ForkedSupervisor(pid=pid, pidfd=pidfd, connection=own_end)
 
     def __del__(self) -> None:
         """End the process with an executor that was not closed."""
@@ -103,7 +103,7 @@ class PreloadedSupervisor:
         with self._lock:
             process, self.process = self.process, None
             control, self.control = self.control, None
-            self._stands = False
+            self._is_ready = False
         if control is not None:
             control.close()
         if process is not None:
@@ -114,17 +114,17 @@ class PreloadedSupervisor:
                 process.wait()
 
     def _start(self) -> None:
-        control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
+        control, other_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with other_end:
             try:
                 self.process = subprocess.Popen(  # noqa: S603 - bough's own command
-                    [*self._find_command(), str(theirs.fileno())],
+                    [*self._find_command(), str(other_end.fileno())],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
                     cwd="/",
                     env=SUPERVISOR_ENVIRONMENT,
-                    pass_fds=(theirs.fileno(),),
+                    pass_fds=(other_end.fileno(),),
                     start_new_session=True,
                 )
             except OSError:
@@ -136,9 +136,9 @@ class PreloadedSupervisor:
         with self._lock:
             if self.control is None:
                 raise BlockingIOError("the supervisor is not there")
-            if not self._stands:
+            if not self._is_ready:
                 self.control.recv(1, socket.MSG_DONTWAIT)  # BlockingIOError while it loads
-                self._stands = True
+                self._is_ready = True
             self.control.sendmsg([b"g"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))])
 
 
@@ -157,7 +157,7 @@ class ForkedChild(ChildProcess):
         super().__init__(launch)
         self._server = server
         self._forked: ForkedSupervisor | None = None
-        self._has_ended = self._was_told = False
+        self._has_exited = self._usage_is_final = False
 
     @property
     def pid(self) -> int:
@@ -175,14 +175,14 @@ class ForkedChild(ChildProcess):
         finally:
             if stdin is None:
                 os.close(null)
-        self._loop.add_reader(self._forked.pidfd, self._note_end)
+        self._loop.add_reader(self._forked.pidfd, self._note_exit)
         self._loop.add_reader(self._forked.connection, self._read_usage)
 
-    def _note_end(self) -> None:
+    def _note_exit(self) -> None:
         assert self._forked is not None  # noqa: S101 - it is what is read
         self._loop.remove_reader(self._forked.pidfd)
-        self._has_ended = True
-        self._finish_where_ended()
+        self._has_exited = True
+        self._finish_if_ended()
 
     def _read_usage(self) -> None:
         """Read the usage of the supervisor, or detect that it will never be reported."""
@@ -199,15 +199,15 @@ class ForkedChild(ChildProcess):
             self._usage = resource.struct_rusage((*times, int(peak_kib), *[0] * 13))
         self._loop.remove_reader(self._forked.connection)
         self._forked.connection.close()
-        self._was_told = True
-        self._finish_where_ended()
+        self._usage_is_final = True
+        self._finish_if_ended()
 
-    def _finish_where_ended(self) -> None:
+    def _finish_if_ended(self) -> None:
         """Mark the end once the process has exited and its usage is known; either may come first."""
-        if self._has_ended and self._was_told and self._forked is not None:
+        if self._has_exited and self._usage_is_final and self._forked is not None:
             os.close(self._forked.pidfd)
             self._exited.set_result(None)
-            self._loop.call_later(GRACE_SECONDS, self._hang_up)
+            self._loop.call_later(GRACE_SECONDS, self._close_status)
 
     def _kill(self) -> None:
         if self._forked is None:

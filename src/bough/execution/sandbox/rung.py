@@ -10,7 +10,7 @@ from typing import Final, Protocol, Self
 
 from bough.execution.base import Isolation
 from bough.execution.gaps import Condition
-from bough.execution.process.cgroup import usable_hierarchy
+from bough.execution.process.cgroup import find_usable_hierarchy
 from bough.execution.process.child import Launch
 from bough.execution.process.identity import Identity
 from bough.execution.process.workspace import Workspace
@@ -87,7 +87,7 @@ def find_conditions(*, mounts: bool) -> set[Condition]:
     conditions: dict[Condition, bool] = {
         "root": os.geteuid() == 0,
         "mounts": mounts,
-        "groups": usable_hierarchy() is not None,
+        "groups": find_usable_hierarchy() is not None,
     }
     return {name for name, is_there in conditions.items() if is_there}
 
@@ -155,10 +155,10 @@ def find_interpreter() -> Interpreter:
     for path in _SYSTEM_PYTHONS:
         if os.path.realpath(path).startswith("/usr/") and os.access(path, os.X_OK):
             return Interpreter(path)
-    return own_interpreter()
+    return find_own_interpreter()
 
 
-def own_interpreter() -> Interpreter:
+def find_own_interpreter() -> Interpreter:
     """Return the Python that runs bough, without its virtual environment."""
     base = os.path.realpath(sys.base_prefix)
     path = os.path.join(base, "bin", f"python{sys.version_info.major}.{sys.version_info.minor}")

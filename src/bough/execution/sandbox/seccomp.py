@@ -195,14 +195,14 @@ _INSTRUCTION: Final = struct.Struct("=HBBI")
 
 _RETURN, _JUMP, _JUMP_EQUAL, _LOAD = 0x06, 0x05, 0x15, 0x20
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
-_BEHIND: Final = 0xFF
-"""Placeholder for a jump behind the checks."""
+_TO_END: Final = 0xFF
+"""Placeholder for a jump body the checks."""
 
 PROGRAM_PID: Final = 0x7EB0CA75
 """Placeholder for the program's pid, which `inside/init.py` fills in, as it is unknown when the filter is built."""
 
 _PRIO_PROCESS, _IOPRIO_PROCESS = 0, 1
-_OF_A_PROCESS: Final = {
+_PID_ARGUMENTS: Final = {
     "prlimit64": 0,
     "sched_setaffinity": 0,
     "sched_setattr": 0,
@@ -284,45 +284,45 @@ def filter_program(*, network: bool = False, host_paths: bool = False, read_only
     """
     import pyseccomp as seccomp  # pyright: ignore[reportMissingTypeStubs]
 
-    return _own_process_only(seccomp) + _one_after_the_other(
+    return _make_own_process_filter(seccomp) + _chain_filters(
         _make_allowlist_filter(seccomp),
         _make_refusing_filter(seccomp, network=network, host_paths=host_paths, read_only_mounts=read_only_mounts),
     )
 
 
-def _own_process_only(seccomp: Any) -> bytes:
+def _make_own_process_filter(seccomp: Any) -> bytes:
     """Return a filter that refuses limits and priorities for a process other than the caller; allowed calls pass on.
 
     Written by hand, since libseccomp takes an argument once in a rule. It is short enough for jumps of one byte.
     """
     blocks = [_check_process(None, 0), _check_process(_PRIO_PROCESS, 1), _check_process(_IOPRIO_PROCESS, 1)]
-    numbered = [(seccomp.resolve_syscall(seccomp.Arch.NATIVE, name), kind) for name, kind in _OF_A_PROCESS.items()]
+    numbered = [(seccomp.resolve_syscall(seccomp.Arch.NATIVE, name), kind) for name, kind in _PID_ARGUMENTS.items()]
     numbers = [(number, kind) for number, kind in numbered if number >= 0]
-    begins = [sum(map(len, blocks[:kind])) for kind in range(len(blocks) + 1)]  # the last one: behind them all
+    block_offsets = [sum(map(len, blocks[:kind])) for kind in range(len(blocks) + 1)]  # the last one: body them all
     head = [_INSTRUCTION.pack(_LOAD, 0, 0, 0)]
-    for place, (number, kind) in enumerate(numbers):
-        to_blocks = len(numbers) - place  # over the other comparisons, and the jump that follows them
-        head.append(_INSTRUCTION.pack(_JUMP_EQUAL, to_blocks + begins[kind], 0, number))
-    head.append(_INSTRUCTION.pack(_JUMP, 0, 0, begins[-1]))
-    behind = [
-        _INSTRUCTION.pack(code, begins[-1] - place - 1 if if_true == _BEHIND else if_true, if_false, value)
-        for place, (code, if_true, if_false, value) in enumerate(
+    for position, (number, kind) in enumerate(numbers):
+        to_blocks = len(numbers) - position  # over the other comparisons, and the jump that follows them
+        head.append(_INSTRUCTION.pack(_JUMP_EQUAL, to_blocks + block_offsets[kind], 0, number))
+    head.append(_INSTRUCTION.pack(_JUMP, 0, 0, block_offsets[-1]))
+    body = [
+        _INSTRUCTION.pack(code, block_offsets[-1] - position - 1 if if_true == _TO_END else if_true, if_false, value)
+        for position, (code, if_true, if_false, value) in enumerate(
             instruction for block in blocks for instruction in block
         )
     ]
-    return b"".join(head + behind)
+    return b"".join(head + body)
 
 
 def _check_process(which: int | None, argument: int) -> list[tuple[int, int, int, int]]:
     """Return instructions that refuse any process except 0, which is the caller, and the program.
 
     Args:
-        which: The value of the first argument that makes the other one a process; None if the first one is a process.
+        which: The value of the first argument that creates the other one a process; None if the first one is a process.
         argument: The index of the argument with the process.
     """
     refuse = (_RETURN, 0, 0, _ERRNO | errno.EPERM)
     kind = [] if which is None else [(_LOAD, 0, 0, _argument_offset(0)), (_JUMP_EQUAL, 1, 0, which), refuse]
-    own = [(_JUMP_EQUAL, _BEHIND, 0, pid) for pid in (0, PROGRAM_PID)]
+    own = [(_JUMP_EQUAL, _TO_END, 0, pid) for pid in (0, PROGRAM_PID)]
     return [*kind, (_LOAD, 0, 0, _argument_offset(argument)), *own, refuse]
 
 
@@ -333,133 +333,137 @@ def _argument_offset(argument: int) -> int:
 
 def _make_allowlist_filter(seccomp: Any) -> bytes:
     """Return the first filter: it allows the calls in `ALLOWED`, and those that the second filter refuses by name."""
-    sieve: Any = seccomp.SyscallFilter(defaction=seccomp.ERRNO(errno.ENOSYS))
+    calls: Any = seccomp.SyscallFilter(defaction=seccomp.ERRNO(errno.ENOSYS))
     names = {name for text in ALLOWED.values() for name in text.split()}
     for name in sorted(names.union(*_REFUSED.values())):
         if seccomp.resolve_syscall(seccomp.Arch.NATIVE, name) >= 0:
-            sieve.add_rule(seccomp.ALLOW, name)
-    return _export(sieve, seccomp)
+            calls.add_rule(seccomp.ALLOW, name)
+    return _export(calls, seccomp)
 
 
-def _one_after_the_other(first: bytes, second: bytes) -> bytes:
+def _chain_filters(first: bytes, second: bytes) -> bytes:
     """Return a filter that passes the calls allowed by `first` to `second`."""
     instructions: list[bytes] = []
     count = len(first) // _INSTRUCTION.size
-    for place, (code, if_true, if_false, value) in enumerate(_INSTRUCTION.iter_unpack(first)):
+    for position, (code, if_true, if_false, value) in enumerate(_INSTRUCTION.iter_unpack(first)):
         if (code, value) == (_RETURN, _ALLOW):
-            code, value = _JUMP, count - place - 1
+            code, value = _JUMP, count - position - 1
         instructions.append(_INSTRUCTION.pack(code, if_true, if_false, value))
     return b"".join(instructions) + second
 
 
 def _make_refusing_filter(seccomp: Any, *, network: bool, host_paths: bool, read_only_mounts: bool) -> bytes:
     """Return the filter that refuses by name and by arguments."""
-    sieve: Any = seccomp.SyscallFilter(defaction=seccomp.ALLOW)
+    calls: Any = seccomp.SyscallFilter(defaction=seccomp.ALLOW)
     for names in _REFUSED.values():
-        _refuse(sieve, seccomp, names, errno.EPERM)
+        _refuse(calls, seccomp, names, errno.EPERM)
     # glibc falls back to clone, whose flags a filter can see
-    sieve.add_rule(seccomp.ERRNO(errno.ENOSYS), "clone3")
-    _refuse(sieve, seccomp, ("memfd_create",), errno.ENOSYS)
+    calls.add_rule(seccomp.ERRNO(errno.ENOSYS), "clone3")
+    _refuse(calls, seccomp, ("memfd_create",), errno.ENOSYS)
     if host_paths:
-        _refuse(sieve, seccomp, _BY_HOST_PATH, errno.ENOSYS)
+        _refuse(calls, seccomp, _BY_HOST_PATH, errno.ENOSYS)
     if not read_only_mounts:
-        _refuse_changes_by_descriptor(sieve, seccomp)
+        _refuse_changes_by_descriptor(calls, seccomp)
     for flag in _NAMESPACE_FLAGS[1:]:
-        sieve.add_rule(seccomp.ERRNO(errno.EPERM), "clone", seccomp.Arg(0, seccomp.MASKED_EQ, flag, flag))
+        calls.add_rule(seccomp.ERRNO(errno.EPERM), "clone", seccomp.Arg(0, seccomp.MASKED_EQ, flag, flag))
     for request in _TERMINAL_REQUESTS:
-        sieve.add_rule(seccomp.ERRNO(errno.EPERM), "ioctl", seccomp.Arg(1, seccomp.MASKED_EQ, 0xFFFFFFFF, request))
+        calls.add_rule(seccomp.ERRNO(errno.EPERM), "ioctl", seccomp.Arg(1, seccomp.MASKED_EQ, 0xFFFFFFFF, request))
     for command in _LEASE_COMMANDS:  # as a file system without leases answers
         rule = seccomp.Arg(1, seccomp.MASKED_EQ, 0xFFFFFFFF, command)
         for name in ("fcntl", "fcntl64"):
-            _add(sieve, seccomp.ERRNO(errno.EINVAL), name, rule)
+            _add_rule(calls, seccomp.ERRNO(errno.EINVAL), name, rule)
     for name, mode_argument in (("mknod", 1), ("mknodat", 2)):
         for kind in (stat.S_IFCHR, stat.S_IFBLK):
             rule = seccomp.Arg(mode_argument, seccomp.MASKED_EQ, 0o170000, kind)
-            _add(sieve, seccomp.ERRNO(errno.EPERM), name, rule)
-    _refuse_setuid_files(sieve, seccomp)
-    _refuse_hiding(sieve, seccomp)
-    _refuse_sockets(sieve, seccomp, network=network)
-    return _export(sieve, seccomp)
+            _add_rule(calls, seccomp.ERRNO(errno.EPERM), name, rule)
+    _refuse_setuid_files(calls, seccomp)
+    _refuse_hiding(calls, seccomp)
+    _refuse_sockets(calls, seccomp, network=network)
+    return _export(calls, seccomp)
 
 
-def _refuse(sieve: Any, seccomp: Any, names: tuple[str, ...], number: int) -> None:
+def _refuse(calls: Any, seccomp: Any, names: tuple[str, ...], number: int) -> None:
     for name in names:
         if seccomp.resolve_syscall(seccomp.Arch.NATIVE, name) != -1:
-            _add(sieve, seccomp.ERRNO(number), name)
+            _add_rule(calls, seccomp.ERRNO(number), name)
 
 
-def _refuse_changes_by_descriptor(sieve: Any, seccomp: Any) -> None:
+def _refuse_changes_by_descriptor(calls: Any, seccomp: Any) -> None:
     """Refuse what asks who owns an open file, and not how it was opened. By path, the supervisor decides."""
     for name, number in _BY_DESCRIPTOR.items():
-        _refuse(sieve, seccomp, (name,), number)
+        _refuse(calls, seccomp, (name,), number)
     for name in ("utimensat", "utimensat_time64"):  # without a path: `touch` falls back to the one with a path
-        _add(sieve, seccomp.ERRNO(errno.ENOSYS), name, seccomp.Arg(1, seccomp.EQ, 0))
+        _add_rule(calls, seccomp.ERRNO(errno.ENOSYS), name, seccomp.Arg(1, seccomp.EQ, 0))
     for request in _FLAG_REQUESTS:
-        sieve.add_rule(seccomp.ERRNO(errno.EPERM), "ioctl", seccomp.Arg(1, seccomp.MASKED_EQ, 0xFFFFFFFF, request))
+        calls.add_rule(seccomp.ERRNO(errno.EPERM), "ioctl", seccomp.Arg(1, seccomp.MASKED_EQ, 0xFFFFFFFF, request))
 
 
-def _add(sieve: Any, action: Any, name: str, *rules: Any) -> None:
+def _add_rule(calls: Any, action: Any, name: str, *rules: Any) -> None:
     """Add a rule, unless this architecture does not have the call."""
     try:
-        sieve.add_rule(action, name, *rules)
+        calls.add_rule(action, name, *rules)
     except (OSError, ValueError, RuntimeError) as error:
         if getattr(error, "errno", None) not in (None, errno.EINVAL, errno.EDOM):
             raise
 
 
-def _refuse_setuid_files(sieve: Any, seccomp: Any) -> None:
+def _refuse_setuid_files(calls: Any, seccomp: Any) -> None:
     """Refuse setuid and setgid files: in a person's workspace they would outlive the run with that person's rights."""
     refused = seccomp.ERRNO(errno.EPERM)
     for bit in (stat.S_ISUID, stat.S_ISGID):
         for name, argument in _MODE_ARGUMENTS.items():
-            _add(sieve, refused, name, seccomp.Arg(argument, seccomp.MASKED_EQ, bit, bit))
+            _add_rule(calls, refused, name, seccomp.Arg(argument, seccomp.MASKED_EQ, bit, bit))
         for name, flags in (("open", 1), ("openat", 2)):
-            makes = seccomp.Arg(flags, seccomp.MASKED_EQ, os.O_CREAT, os.O_CREAT)
-            _add(sieve, refused, name, makes, seccomp.Arg(flags + 1, seccomp.MASKED_EQ, bit, bit))
+            creates = seccomp.Arg(flags, seccomp.MASKED_EQ, os.O_CREAT, os.O_CREAT)
+            _add_rule(calls, refused, name, creates, seccomp.Arg(flags + 1, seccomp.MASKED_EQ, bit, bit))
     # its mode lies in memory, where a filter cannot look; callers fall back to openat
-    _refuse(sieve, seccomp, ("openat2",), errno.ENOSYS)
+    _refuse(calls, seccomp, ("openat2",), errno.ENOSYS)
 
 
-def _refuse_hiding(sieve: Any, seccomp: Any) -> None:
+def _refuse_hiding(calls: Any, seccomp: Any) -> None:
     """Refuse what keeps files where their size is not looked for: without a name from the start, in a thread alone."""
-    nameless = os.O_TMPFILE & ~os.O_DIRECTORY
+    unnamed = os.O_TMPFILE & ~os.O_DIRECTORY
     for name, flags in (("open", 1), ("openat", 2)):
-        rule = seccomp.Arg(flags, seccomp.MASKED_EQ, nameless, nameless)
-        _add(sieve, seccomp.ERRNO(errno.EOPNOTSUPP), name, rule)  # as a file system that has none; libraries fall back
+        rule = seccomp.Arg(flags, seccomp.MASKED_EQ, unnamed, unnamed)
+        _add_rule(
+            calls, seccomp.ERRNO(errno.EOPNOTSUPP), name, rule
+        )  # as a file system that has none; libraries fall back
     refused = seccomp.ERRNO(errno.EPERM)
     # Descriptors of a thread's own: only those of its process can be listed cheaply.
     own = seccomp.Arg(0, seccomp.MASKED_EQ, _CLONE_THREAD | _CLONE_FILES, _CLONE_THREAD)
-    _add(sieve, refused, "clone", own)
-    _add(sieve, refused, "close_range", seccomp.Arg(2, seccomp.MASKED_EQ, _CLOSE_RANGE_UNSHARE, _CLOSE_RANGE_UNSHARE))
+    _add_rule(calls, refused, "clone", own)
+    _add_rule(
+        calls, refused, "close_range", seccomp.Arg(2, seccomp.MASKED_EQ, _CLOSE_RANGE_UNSHARE, _CLOSE_RANGE_UNSHARE)
+    )
 
 
-def _refuse_sockets(sieve: Any, seccomp: Any, *, network: bool) -> None:
+def _refuse_sockets(calls: Any, seccomp: Any, *, network: bool) -> None:
     """Refuse every kind of socket but a connected stream pair; with `network`, let TCP over IPv4 through.
 
     A datagram of a pair can be sent to an address: to whoever listens in a folder that is shown, descriptors included.
     """
     refused = seccomp.ERRNO(errno.EACCES)
-    sieve.add_rule(refused, "socketpair", seccomp.Arg(0, seccomp.NE, socket.AF_UNIX))
+    calls.add_rule(refused, "socketpair", seccomp.Arg(0, seccomp.NE, socket.AF_UNIX))
     for kind in range(16):
         if kind not in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET):
-            sieve.add_rule(refused, "socketpair", seccomp.Arg(1, seccomp.MASKED_EQ, 0xF, kind))
+            calls.add_rule(refused, "socketpair", seccomp.Arg(1, seccomp.MASKED_EQ, 0xF, kind))
     # Without effect, and no error: buffers are counted by their usual size where no control group counts them.
     levels = seccomp.Arg(1, seccomp.EQ, socket.SOL_SOCKET), seccomp.Arg(2, seccomp.EQ, socket.SO_SNDBUF)
-    sieve.add_rule(seccomp.ERRNO(0), "setsockopt", *levels)
+    calls.add_rule(seccomp.ERRNO(0), "setsockopt", *levels)
     if not network:
-        _refuse(sieve, seccomp, ("socket", "connect", "bind"), errno.EACCES)
+        _refuse(calls, seccomp, ("socket", "connect", "bind"), errno.EACCES)
         return
-    sieve.add_rule(refused, "socket", seccomp.Arg(0, seccomp.NE, socket.AF_INET))
+    calls.add_rule(refused, "socket", seccomp.Arg(0, seccomp.NE, socket.AF_INET))
     kind_bits = 0xF
     for kind in range(16):
         if kind != socket.SOCK_STREAM:
-            sieve.add_rule(refused, "socket", seccomp.Arg(1, seccomp.MASKED_EQ, kind_bits, kind))
+            calls.add_rule(refused, "socket", seccomp.Arg(1, seccomp.MASKED_EQ, kind_bits, kind))
 
 
-def _export(sieve: Any, seccomp: Any) -> bytes:
-    sieve.set_attr(seccomp.Attr.ACT_BADARCH, seccomp.ERRNO(errno.ENOSYS))
-    sieve.set_attr(seccomp.Attr.CTL_OPTIMIZE, 2)  # a tree instead of a chain: the kernel walks it once for every call
+def _export(calls: Any, seccomp: Any) -> bytes:
+    calls.set_attr(seccomp.Attr.ACT_BADARCH, seccomp.ERRNO(errno.ENOSYS))
+    calls.set_attr(seccomp.Attr.CTL_OPTIMIZE, 2)  # a tree instead of a chain: the kernel walks it once for every call
     with tempfile.TemporaryFile() as target:
-        sieve.export_bpf(target)
+        calls.export_bpf(target)
         os.lseek(target.fileno(), 0, os.SEEK_SET)
         return target.read()

@@ -22,9 +22,17 @@ from typing import Final
 from bough.cancellation import finish
 from bough.errors import Conflict, ExecutorError
 from bough.execution.base import CodeExecutionResult, Isolation
-from bough.execution.process.cgroup import LateGroup
-from bough.execution.process.child import CONF, STATUS, ChildProcess, ExitReport, Launch, processes_below, readable
-from bough.execution.process.process import prepare
+from bough.execution.process.cgroup import DelayedGroup
+from bough.execution.process.child import (
+    CONF,
+    STATUS,
+    ChildProcess,
+    ExitReport,
+    Launch,
+    list_descendants,
+    open_in_memory,
+)
+from bough.execution.process.process import prepare_workspace
 from bough.execution.process.result import build_result
 from bough.execution.process.run_directory import RunDirectory
 from bough.execution.process.watch import watch
@@ -37,7 +45,7 @@ MAX_KEPT: Final = 8
 IDLE_SECONDS: Final = 600.0
 _START_SECONDS: Final = 20.0
 _MAX_WAIT_SECONDS: Final = 60.0
-_MAX_REMEMBERED: Final = 10_000
+_MAX_REMEMBERED_KEYS: Final = 10_000
 
 
 class Session:
@@ -46,12 +54,12 @@ class Session:
     def __init__(self, run_directory: RunDirectory, workspace: Workspace, plan: Plan) -> None:
         self.workspace = workspace
         self.busy = asyncio.Lock()
-        self.group = LateGroup(lambda: run_directory.new_group(plan.request.limits))
+        self.group = DelayedGroup(lambda: run_directory.new_group(plan.request.limits))
         self.reports = bytearray()
-        self.gone = asyncio.get_running_loop().create_future()
-        self._news = asyncio.Event()
+        self.exited = asyncio.get_running_loop().create_future()
+        self._report_received = asyncio.Event()
         self.process: subprocess.Popen[bytes] | None = None
-        self.socket_inside = 0
+        self.call_socket_inode = 0
         self.has_run = False
 
     async def start(self, launch: Launch) -> None:
@@ -63,8 +71,8 @@ class Session:
         """
         self.status, status = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self.calls, calls = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.socket_inside = os.fstat(calls.fileno()).st_ino
-        conf = readable(_marshal(launch), "bough-configuration")
+        self.call_socket_inode = os.fstat(calls.fileno()).st_ino
+        conf = open_in_memory(_marshal(launch), "bough-configuration")
         names = {CONF: str(conf), STATUS: str(status.fileno())}
         try:
             self.process = subprocess.Popen(  # noqa: S603, ASYNC220 - bough's own command; starting one takes 2 ms
@@ -83,10 +91,10 @@ class Session:
                 os.close(fd)
         self.status.setblocking(False)
         asyncio.get_running_loop().add_reader(self.status, self._read)
-        await self._until(lambda: b"r\n" in self.reports)
+        await self._wait_until(lambda: b"r\n" in self.reports)
         if not self.alive:
             raise OSError("it ended at its start")
-        await asyncio.to_thread(self.group.enter, lambda: processes_below(self.pid))
+        await asyncio.to_thread(self.group.enter, lambda: list_descendants(self.pid))
 
     @property
     def pid(self) -> int:
@@ -96,15 +104,15 @@ class Session:
     @property
     def alive(self) -> bool:
         """Whether the interpreter is still running."""
-        return not self.gone.done()
+        return not self.exited.done()
 
-    async def sweep(self) -> None:
+    async def kill_leftovers(self) -> None:
         """Kill every process of the sandbox except the interpreter, and stop the interpreter until the next run."""
         if self.alive:
             earlier_reports = self.reports.count(b"k\n")
             with suppress(OSError):
                 self.status.send(b"k")
-            await self._until(lambda: self.reports.count(b"k\n") > earlier_reports)
+            await self._wait_until(lambda: self.reports.count(b"k\n") > earlier_reports)
 
     def send(self, fds: Sequence[int], token: bytes) -> None:
         """Resume the interpreter and send it one run.
@@ -126,29 +134,29 @@ class Session:
         # The first process ends the sandbox when the socket closes; the kill is for one that no longer reads it.
         if self.alive:
             self.status.shutdown(socket.SHUT_WR)
-        asyncio.get_running_loop().call_later(0.05, self._shoot)
+        asyncio.get_running_loop().call_later(0.05, self._kill_process)
 
     async def close(self) -> None:
         """Stop the interpreter, wait until it has exited, and remove its workspace."""
         if self.process is not None:
             self.calls.close()
             self.kill()
-            await self.gone
+            await self.exited
             await asyncio.to_thread(self.process.wait)
         await asyncio.to_thread(self.group.close)
         await asyncio.to_thread(self.workspace.remove)
 
-    def _shoot(self) -> None:
+    def _kill_process(self) -> None:
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
 
-    async def _until(self, condition: Callable[[], bool]) -> None:
+    async def _wait_until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(_START_SECONDS):
             while not condition():
                 if not self.alive:
                     return
-                self._news.clear()
-                await self._news.wait()
+                self._report_received.clear()
+                await self._report_received.wait()
 
     def _read(self) -> None:
         try:
@@ -161,8 +169,8 @@ class Session:
         if not data:
             asyncio.get_running_loop().remove_reader(self.status)
             self.status.close()
-            self.gone.set_result(None)
-        self._news.set()
+            self.exited.set_result(None)
+        self._report_received.set()
 
 
 class SessionCall(ChildProcess):
@@ -179,9 +187,9 @@ class SessionCall(ChildProcess):
         return self._session.pid
 
     @property
-    def own_sockets(self) -> frozenset[int]:
+    def sending_sockets(self) -> frozenset[int]:
         """The inode of the socket on which the session receives its runs."""
-        return frozenset((self._session.socket_inside,))
+        return frozenset((self._session.call_socket_inode,))
 
     def stop(self, reason: str) -> None:
         """End the session and therefore this run."""
@@ -200,46 +208,46 @@ class SessionCall(ChildProcess):
     def _read_report(self) -> None:
         """Take the answer as the end: processes that the run left behind may hold the other end of the socket."""
         super()._read_report()
-        if self._answer().wait_status is not None:
-            self._hang_up()
+        if self._read_answer().wait_status is not None:
+            self._close_status()
 
-    def _answer(self) -> ExitReport:
+    def _read_answer(self) -> ExitReport:
         """Return what the interpreter answered; an end without the token was written by the code, and is ignored."""
         suffix = b" " + self._token
         lines = bytes(self._report).split(b"\n")[:-1]
         own = [line.removesuffix(suffix) for line in lines if not line.startswith(b"s ") or line.endswith(suffix)]
         return ExitReport.parse(b"\n".join(own))
 
-    def _hang_up(self) -> None:
+    def _close_status(self) -> None:
         """Take the closed socket for the end only if the answer was on it: code can close it and continue for ever.
 
         Without an answer the run lasts until the session is gone, and the timeout continues.
         """
-        super()._hang_up()
-        if self._answer().wait_status is not None:
-            self._end()
+        super()._close_status()
+        if self._read_answer().wait_status is not None:
+            self._mark_exited()
         else:
-            self._session.gone.add_done_callback(lambda _: self._end())
+            self._session.exited.add_done_callback(lambda _: self._mark_exited())
 
-    def _end(self) -> None:
+    def _mark_exited(self) -> None:
         if not self._exited.done():
             self._exited.set_result(None)
 
-    async def _settle(self) -> None:
+    async def _kill_leftovers(self) -> None:
         """Kill the remaining processes; if the interpreter died, wait for the report of the first process."""
-        if self.killed_by is None and self._answer().wait_status is not None:
-            await self._session.sweep()
+        if self.killed_by is None and self._read_answer().wait_status is not None:
+            await self._session.kill_leftovers()
         else:
-            await self._session.gone
+            await self._session.exited
 
-    def _final_report(self) -> ExitReport:
-        own = self._answer()
+    def _get_final_report(self) -> ExitReport:
+        own = self._read_answer()
         if own.wait_status is not None or own.start_errno is not None:
             return own
         return ExitReport.parse(bytes(self._session.reports))
 
 
-class _NotTaken(Exception):
+class _InterpreterExitedError(Exception):
     """An earlier run made the interpreter exit before this run started."""
 
 
@@ -268,13 +276,13 @@ class Sessions:
         self._counts = counts
         self._max_kept = max_kept
         self._idle_seconds = idle_seconds
-        self._kept: OrderedDict[Key, Session] = OrderedDict()
+        self._sessions: OrderedDict[Key, Session] = OrderedDict()
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._locks: dict[Key, asyncio.Lock] = {}
-        self._lost = lost
-        self._current: dict[str, Key] = {}
+        self._lost_reasons = lost
+        self._key_by_id: dict[str, Key] = {}
         self._starting = 0
-        self._freed = asyncio.Event()
+        self._slot_freed = asyncio.Event()
         self._closing: set[asyncio.Task[None]] = set()
 
     async def run(self, plan: Plan) -> CodeExecutionResult:
@@ -287,97 +295,99 @@ class Sessions:
         try:
             return await self._run(plan)
         finally:
-            self._freed.set()
+            self._slot_freed.set()
 
     async def _run(self, plan: Plan) -> CodeExecutionResult:
         key = make_key(plan)
         if plan.request.stateful:
-            await self._move(plan.request.execution_id or "", key)
+            await self._replace_if_changed(plan.request.execution_id or "", key)
         async with self._locks.setdefault(key, asyncio.Lock()):
             self._counts["stateful"] += 1
             try:
                 return await self._run_once(key, plan)
-            except _NotTaken:  # what an earlier run left in the interpreter ended it: nothing of this run was started
+            except (
+                _InterpreterExitedError
+            ):  # what an earlier run left in the interpreter ended it: nothing of this run was started
                 return await self._run_once(key, plan)
 
     async def _run_once(self, key: Key, plan: Plan) -> CodeExecutionResult:
-        session, workspace = await self._ready(key, plan)
-        lost = self._lost.pop(key, None)
-        self._touch(key)
+        session, workspace = await self._get_session(key, plan)
+        lost = self._lost_reasons.pop(key, None)
+        self._mark_used(key)
         reason = "cancelled"
         try:
-            result = await self._call(plan, session, workspace)
+            result = await self._run_in_session(plan, session, workspace)
             reason = result.killed_by or "crashed"
-        except _NotTaken:
+        except _InterpreterExitedError:
             reason = "crashed"
             raise
         finally:
             if not session.alive:
-                await finish(self._lose(key, reason))
-        lost = self._lost.get(key, lost)
+                await finish(self._end_session(key, reason))
+        lost = self._lost_reasons.get(key, lost)
         return replace(result, state_lost=lost is not None, state_lost_reason=lost)
 
-    async def _ready(self, key: Key, plan: Plan) -> tuple[Session, Workspace]:
+    async def _get_session(self, key: Key, plan: Plan) -> tuple[Session, Workspace]:
         """Return the session of a key, started if missing, with code and input files in place."""
-        session = self._kept.get(key)
+        session = self._sessions.get(key)
         if session is not None and not session.alive:
-            await self._lose(key, "crashed")
+            await self._end_session(key, "crashed")
             session = None
         if session is not None:
-            workspace = await finish(asyncio.to_thread(session.workspace.again, plan))
+            workspace = await finish(asyncio.to_thread(session.workspace.prepare_next, plan))
             if session.workspace.guarded.covers(workspace.guarded):
                 return session, workspace
             # For instance a new repository: only a new sandbox can mount it read-only.
-            await finish(self._lose(key, "new guarded names in the workspace"))
-        session = await self._start_in_turn(key, plan)
-        return session, await finish(asyncio.to_thread(session.workspace.again, plan))
+            await finish(self._end_session(key, "new guarded names in the workspace"))
+        session = await self._start_when_free(key, plan)
+        return session, await finish(asyncio.to_thread(session.workspace.prepare_next, plan))
 
-    async def _move(self, execution_id: str, key: Key) -> None:
+    async def _replace_if_changed(self, execution_id: str, key: Key) -> None:
         """Replace the interpreter of an id if its mounts, workspace or limits changed; the earlier state is lost."""
-        before = self._current.get(execution_id, key)
-        self._current[execution_id] = key
+        before = self._key_by_id.get(execution_id, key)
+        self._key_by_id[execution_id] = key
         if before == key:
             return
         async with self._locks.setdefault(before, asyncio.Lock()):
-            await finish(self._lose(before, ""))
-        self._lost.pop(before, None)
+            await finish(self._end_session(before, ""))
+        self._lost_reasons.pop(before, None)
         self._note_lost(key, "other mounts, workspace or limits")
 
     async def close(self) -> None:
         """End all sessions. Calling it twice is allowed."""
-        for key in list(self._kept):
+        for key in list(self._sessions):
             self._note_lost(key, "executor restarted")
-            self._drop(key)
+            self._close_in_background(key)
         await asyncio.gather(*self._closing)
-        self._current.clear()
+        self._key_by_id.clear()
 
-    async def _start_in_turn(self, key: Key, plan: Plan) -> Session:
+    async def _start_when_free(self, key: Key, plan: Plan) -> Session:
         """Start a session as soon as a place is free. Never evicts a session that is running, starting or ending."""
         try:
             async with asyncio.timeout(min(plan.timeout_seconds, _MAX_WAIT_SECONDS)):
-                while len(self._kept) + self._starting >= self._max_kept and not self._evict():
-                    self._freed.clear()
-                    await self._freed.wait()
+                while len(self._sessions) + self._starting >= self._max_kept and not self._evict():
+                    self._slot_freed.clear()
+                    await self._slot_freed.wait()
         except TimeoutError:
             raise Conflict(f"{self._max_kept} interpreters are busy", hint="wait, or close a conversation") from None
         self._starting += 1
         try:
-            self._kept[key] = session = await self._start(plan)
+            self._sessions[key] = session = await self._start(plan)
         finally:
             self._starting -= 1
         return session
 
     def _evict(self) -> bool:
         """End the least recently used idle session. Returns whether there was one."""
-        for key in self._kept:
+        for key in self._sessions:
             if not self._locks[key].locked():
                 self._note_lost(key, "evicted")
-                self._drop(key)
+                self._close_in_background(key)
                 return True
         return False
 
     async def _start(self, plan: Plan) -> Session:
-        prepared = await prepare(plan, self._run_directory, self._rung.identity(plan))
+        prepared = await prepare_workspace(plan, self._run_directory, self._rung.identity(plan))
         session = Session(self._run_directory, prepared, plan)
         try:
             await finish(session.start(self._rung.session(plan, prepared)))
@@ -392,8 +402,8 @@ class Sessions:
             raise
         return session
 
-    async def _call(self, plan: Plan, session: Session, workspace: Workspace) -> CodeExecutionResult:
-        kills = session.group.memory_kills
+    async def _run_in_session(self, plan: Plan, session: Session, workspace: Workspace) -> CodeExecutionResult:
+        earlier_kills = session.group.memory_kills
         conf = configuration(plan, workspace.identity)
         conf["in_session"] = plan.python is not None and plan.request.code is not None
         if plan.python is not None and not conf["in_session"]:
@@ -402,42 +412,42 @@ class Sessions:
         call = SessionCall(launch, session)
         ended, collected = await call.run(
             timeout_seconds=plan.timeout_seconds,
-            watch=lambda it: watch(it, plan, workspace, group=session.group),
-            harvest=lambda: finish(asyncio.to_thread(workspace.collect, plan)),
+            watch=lambda child: watch(child, plan, workspace, group=session.group),
+            collect_output=lambda: finish(asyncio.to_thread(workspace.collect, plan)),
         )
-        if not call.stands and call.killed_by is None and not session.alive and session.has_run:
-            raise _NotTaken
+        if not call.is_ready and call.killed_by is None and not session.alive and session.has_run:
+            raise _InterpreterExitedError
         session.has_run = True
-        ran_out = session.group.memory_kills > kills
-        return build_result(plan, ended, collected, isolation=self._isolation, memory_ran_out=ran_out)
+        memory_ran_out = session.group.memory_kills > earlier_kills
+        return build_result(plan, ended, collected, isolation=self._isolation, memory_ran_out=memory_ran_out)
 
-    def _touch(self, key: Key) -> None:
-        self._kept.move_to_end(key)
+    def _mark_used(self, key: Key) -> None:
+        self._sessions.move_to_end(key)
         if key in self._timers:
             self._timers.pop(key).cancel()
-        self._timers[key] = asyncio.get_running_loop().call_later(self._idle_seconds, self._idle, key)
+        self._timers[key] = asyncio.get_running_loop().call_later(self._idle_seconds, self._end_idle, key)
 
-    def _idle(self, key: Key) -> None:
+    def _end_idle(self, key: Key) -> None:
         if self._locks[key].locked():
-            self._touch(key)
+            self._mark_used(key)
         else:
             self._note_lost(key, f"idle {self._idle_seconds:g} s")
-            self._drop(key)
+            self._close_in_background(key)
 
     def _note_lost(self, key: Key, reason: str) -> None:
         """Remember why the state of a key is gone, for its next result."""
-        self._lost[key] = reason
-        if len(self._lost) > _MAX_REMEMBERED:
-            self._lost.popitem(last=False)
+        self._lost_reasons[key] = reason
+        if len(self._lost_reasons) > _MAX_REMEMBERED_KEYS:
+            self._lost_reasons.popitem(last=False)
 
-    async def _lose(self, key: Key, reason: str) -> None:
+    async def _end_session(self, key: Key, reason: str) -> None:
         self._note_lost(key, reason)
-        session = self._kept.pop(key, None)
+        session = self._sessions.pop(key, None)
         if session is not None:
             await session.close()
 
-    def _drop(self, key: Key) -> None:
-        session = self._kept.pop(key, None)
+    def _close_in_background(self, key: Key) -> None:
+        session = self._sessions.pop(key, None)
         if key in self._timers:
             self._timers.pop(key).cancel()
         if session is not None:

@@ -19,8 +19,8 @@ from typing import Any, Final, Protocol
 
 from bough import tree
 from bough.execution.base import ExecutionLimits
-from bough.execution.process.cgroup import LateGroup
-from bough.execution.process.child import CONTROL, ChildProcess, Launch, processes_below
+from bough.execution.process.cgroup import DelayedGroup
+from bough.execution.process.child import CONTROL, ChildProcess, Launch, list_descendants
 from bough.execution.process.identity import Identity
 from bough.execution.process.run_directory import RunDirectory
 from bough.execution.process.workspace import Workspace
@@ -49,7 +49,7 @@ class WarmRung(Protocol):
 def make_key(plan: Plan) -> Key:
     """Return the key of a plan; plans with equal keys can run in one zygote."""
     request = plan.request
-    shown_paths = tuple(sorted(plan.shown.items()))
+    shown_paths = tuple(sorted(plan.file_identities.items()))
     return (
         request.execution_id,
         plan.workspace,
@@ -76,7 +76,7 @@ class Zygote:
     limits: ExecutionLimits
     process: subprocess.Popen[bytes]
     control: socket.socket
-    group: LateGroup
+    group: DelayedGroup
     busy: asyncio.Lock
     numbers: count[int]
 
@@ -89,24 +89,24 @@ class Zygote:
         """
         folder = await asyncio.to_thread(run_directory.new_folder)
         identity = rung.identity(plan)
-        control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        control, other_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         command, fds = rung.warm_command(plan, folder, identity)
         try:
             process = subprocess.Popen(  # noqa: S603, ASYNC220 - bough's own command; starting one takes 2 ms
-                [str(theirs.fileno()) if word == CONTROL else word for word in command],
+                [str(other_end.fileno()) if word == CONTROL else word for word in command],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 env={},
-                pass_fds=(*fds, theirs.fileno()),
+                pass_fds=(*fds, other_end.fileno()),
                 start_new_session=True,
             )
         finally:
-            theirs.close()
+            other_end.close()
             for fd in fds:
                 os.close(fd)
         limits = plan.request.limits
-        group = LateGroup(lambda: run_directory.new_group(limits))
+        group = DelayedGroup(lambda: run_directory.new_group(limits))
         zygote = cls(rung, run_directory, folder, identity, limits, process, control, group, asyncio.Lock(), count())
         try:
             await zygote._wait_ready()
@@ -121,7 +121,7 @@ class Zygote:
         loop = asyncio.get_running_loop()
         if await asyncio.wait_for(loop.sock_recv(self.control, 16), START_SECONDS) != b"r":
             raise OSError("the warm sandbox did not start")
-        await asyncio.to_thread(self.group.enter, lambda: processes_below(self.process.pid))
+        await asyncio.to_thread(self.group.enter, lambda: list_descendants(self.process.pid))
 
     @property
     def alive(self) -> bool:
@@ -200,7 +200,7 @@ class WarmChild(ChildProcess):
         if not self._exited.done():
             self._zygote.kill()
 
-    def _hang_up(self) -> None:
-        super()._hang_up()
+    def _close_status(self) -> None:
+        super()._close_status()
         if not self._exited.done():
             self._exited.set_result(None)
