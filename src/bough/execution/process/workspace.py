@@ -62,7 +62,7 @@ class Workspace:
         except OSError as error:
             raise _make_unprepared_error(error) from error
         try:
-            # Before the state of the files is recorded: a change of owner changes the ctime, so every file would differ.
+            # Before the state of the files is recorded: a change of owner changes the ctime, and files would differ.
             if identity.lent and identity.uid is not None and plan.workspace is not None:
                 release = run_directory.lender.lend(plan.workspace, identity.uid, guarded=plan.request.guards.names)
             return replace(cls._prepare(plan, run_directory, folder, identity), release=release)

@@ -1,6 +1,7 @@
-"""A process that has imported sandlock and forks the supervisors of runs, whose start is mostly this import.
+"""A process that has imported sandlock and forks a supervisor for each run.
 
-It only saves time. Until it is ready, and whenever it fails, a run starts its own supervisor.
+This import is most of the time that a supervisor takes to start. Until the process is ready, and whenever it fails, a
+run starts its own supervisor.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from typing import Final
 from bough.execution.process.child import GRACE_SECONDS, ChildProcess, Launch
 
 SUPERVISOR_ENVIRONMENT: Final[Mapping[str, str]] = {"HOME": "/"}
-"""sandlock needs a home folder, which a user without a name does not have."""
+"""sandlock needs a home folder, and the uid of a run may have none."""
 
 _ANSWER_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class ForkedSupervisor:
-    """A forked supervisor: its pid, a descriptor of the process, and the socket that reports its end."""
+    """A forked supervisor: its pid, a descriptor of the process, and the socket that reports its resource usage."""
 
     pid: int
     pidfd: int
@@ -38,11 +39,11 @@ class PreloadedSupervisor:
     """The process that forks supervisors, started at the second run. Safe for any thread and event loop.
 
     Args:
-        find_command: Returns its command line; the number of the control socket is appended.
+        find_command: Returns the command line, to which the number of the control socket is appended.
 
     Attributes:
-        process: The process while it runs, ready or not.
-        control: The socket for requests, on which the process also reports that it is ready.
+        process: The process from its start until `close`; it may not be ready yet.
+        control: The socket for requests, on which the process first reports that it is ready.
     """
 
     def __init__(self, find_command: Callable[[], Sequence[str]]) -> None:
@@ -54,7 +55,7 @@ class PreloadedSupervisor:
         self.control: socket.socket | None = None
 
     def child(self, launch: Launch) -> ChildProcess:
-        """Return the child that runs `launch`, forked if this process is ready; the second call starts the process."""
+        """Return a child for `launch`, which is forked if this process is ready. The second call starts this process."""
         with self._lock:
             was_requested, self._is_requested = self._is_requested, True
         if was_requested:
@@ -73,11 +74,14 @@ class PreloadedSupervisor:
                 self._start()
 
     def fork(self, fds: Sequence[int]) -> ForkedSupervisor:
-        """Fork a supervisor that takes over configuration, input, output, errors and status socket. Blocks for 1 ms.
+        """Fork a supervisor with the given descriptors. Blocks for a millisecond.
+
+        Args:
+            fds: The descriptors of configuration, stdin, stdout, stderr and status socket.
 
         Raises:
-            BlockingIOError: This process is not ready yet.
-            OSError: It did not answer. Nothing was started, and nothing will be.
+            BlockingIOError: The process is not running, or not ready yet.
+            OSError: The process did not respond. No supervisor was started, and none will be.
         """
         own_end, other_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
@@ -85,7 +89,7 @@ class PreloadedSupervisor:
                 self._send([*fds, other_end.fileno()])
             own_end.settimeout(_ANSWER_SECONDS)
             pid, pidfd = _receive_process(own_end)
-            own_end.send(b"g")  # without this one it ends; so a run that is started elsewhere is not started twice
+            own_end.send(b"g")  # a supervisor exits without it, so that no run is started a second time
         except OSError as error:
             own_end.close()
             if not isinstance(error, BlockingIOError):
@@ -95,11 +99,11 @@ class PreloadedSupervisor:
         return ForkedSupervisor(pid=pid, pidfd=pidfd, connection=own_end)
 
     def __del__(self) -> None:
-        """End the process with an executor that was not closed."""
+        """End the process when its executor is garbage-collected without `close`."""
         self.close()
 
     def close(self) -> None:
-        """End the process; its forked supervisors continue. Later runs may start it again. Blocks for milliseconds."""
+        """End the process; its supervisors continue. Later runs may start it again. Blocks for a few milliseconds."""
         with self._lock:
             process, self.process = self.process, None
             control, self.control = self.control, None
@@ -133,9 +137,14 @@ class PreloadedSupervisor:
         self.control = control
 
     def _send(self, fds: Sequence[int]) -> None:
+        """Send the descriptors of a new supervisor to the process.
+
+        Raises:
+            BlockingIOError: The process is not running, or not ready yet.
+        """
         with self._lock:
             if self.control is None:
-                raise BlockingIOError("the supervisor is not there")
+                raise BlockingIOError("the process is not running")
             if not self._is_ready:
                 self.control.recv(1, socket.MSG_DONTWAIT)  # BlockingIOError while it loads
                 self._is_ready = True
@@ -143,7 +152,11 @@ class PreloadedSupervisor:
 
 
 def _receive_process(connection: socket.socket) -> tuple[int, int]:
-    """Return the pid of the forked supervisor, and a descriptor of it."""
+    """Return the pid of the forked supervisor, and a descriptor of that process.
+
+    Raises:
+        OSError: No supervisor was forked.
+    """
     data, received, _, _ = socket.recv_fds(connection, 64, 1)
     if len(received) != 1 or not data.startswith(b"p "):
         raise OSError("no supervisor was forked")
@@ -151,13 +164,14 @@ def _receive_process(connection: socket.socket) -> tuple[int, int]:
 
 
 class ForkedChild(ChildProcess):
-    """A run whose supervisor is forked if possible, and started otherwise."""
+    """A run whose supervisor is forked by a `PreloadedSupervisor`, or started if that fails."""
 
     def __init__(self, launch: Launch, server: PreloadedSupervisor) -> None:
         super().__init__(launch)
         self._server = server
         self._forked: ForkedSupervisor | None = None
-        self._has_exited = self._usage_is_final = False
+        self._has_exited = False
+        self._usage_is_final = False
 
     @property
     def pid(self) -> int:
@@ -179,14 +193,15 @@ class ForkedChild(ChildProcess):
         self._loop.add_reader(self._forked.connection, self._read_usage)
 
     def _note_exit(self) -> None:
-        assert self._forked is not None  # noqa: S101 - it is what is read
+        """Record that the supervisor has exited."""
+        assert self._forked is not None  # noqa: S101 - registered after the fork
         self._loop.remove_reader(self._forked.pidfd)
         self._has_exited = True
         self._finish_if_ended()
 
     def _read_usage(self) -> None:
-        """Read the usage of the supervisor, or detect that it will never be reported."""
-        assert self._forked is not None  # noqa: S101 - it is what is read
+        """Read the resource usage of the supervisor; at the end of the socket, it is never reported."""
+        assert self._forked is not None  # noqa: S101 - registered after the fork
         try:
             data = self._forked.connection.recv(64)
         except BlockingIOError:
@@ -203,7 +218,7 @@ class ForkedChild(ChildProcess):
         self._finish_if_ended()
 
     def _finish_if_ended(self) -> None:
-        """Mark the end once the process has exited and its usage is known; either may come first."""
+        """Mark the supervisor as exited when it has exited and its usage is final, in whichever order."""
         if self._has_exited and self._usage_is_final and self._forked is not None:
             os.close(self._forked.pidfd)
             self._exited.set_result(None)

@@ -1,7 +1,7 @@
-"""Persistent interpreters: one per `execution_id`, in a separate sandbox that keeps variables and files between runs.
+"""Persistent interpreters: one per `execution_id`, in a separate sandbox. Variables and files remain between runs.
 
-The state is lost if a run is stopped from outside or crashes its interpreter; the results of that run and of the next
-one report it. Nothing is replayed.
+The state is lost if a run is killed or crashes its interpreter, or if the interpreter is closed. The result of that run
+or of the next one reports the loss. Earlier code is never run again.
 """
 
 from __future__ import annotations
@@ -45,15 +45,24 @@ MAX_KEPT: Final = 8
 IDLE_SECONDS: Final = 600.0
 _START_SECONDS: Final = 20.0
 _MAX_WAIT_SECONDS: Final = 60.0
+"""How long a run waits for a free place if all sessions are busy."""
+
 _MAX_REMEMBERED_KEYS: Final = 10_000
+"""For how many keys the reason of a lost state is stored."""
 
 
 class Session:
-    """One persistent interpreter and its workspace."""
+    """One persistent interpreter and its workspace.
+
+    Attributes:
+        reports: What the sandbox's first process has reported.
+        exited: Done when the sandbox has exited.
+        call_socket_inode: The inode of the socket on which the interpreter receives its runs.
+        has_run: Whether it has run anything yet.
+    """
 
     def __init__(self, run_directory: RunDirectory, workspace: Workspace, plan: Plan) -> None:
         self.workspace = workspace
-        self.busy = asyncio.Lock()
         self.group = DelayedGroup(lambda: run_directory.new_group(plan.request.limits))
         self.reports = bytearray()
         self.exited = asyncio.get_running_loop().create_future()
@@ -66,17 +75,17 @@ class Session:
         """Start the interpreter and wait until it is ready.
 
         Raises:
-            OSError: It could not be started, or ended at once.
-            TimeoutError: It did not come up in time.
+            OSError: The interpreter could not be started, or exited at once.
+            TimeoutError: The interpreter was not ready in time.
         """
         self.status, status = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self.calls, calls = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.call_socket_inode = os.fstat(calls.fileno()).st_ino
         conf = open_in_memory(_marshal(launch), "bough-configuration")
-        names = {CONF: str(conf), STATUS: str(status.fileno())}
+        numbers = {CONF: str(conf), STATUS: str(status.fileno())}
         try:
             self.process = subprocess.Popen(  # noqa: S603, ASYNC220 - bough's own command; starting one takes 2 ms
-                [names.get(word, word) for word in launch.argv],
+                [numbers.get(word, word) for word in launch.argv],
                 stdin=calls.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -93,7 +102,7 @@ class Session:
         asyncio.get_running_loop().add_reader(self.status, self._read)
         await self._wait_until(lambda: b"r\n" in self.reports)
         if not self.alive:
-            raise OSError("it ended at its start")
+            raise OSError("the interpreter exited at its start")
         await asyncio.to_thread(self.group.enter, lambda: list_descendants(self.pid))
 
     @property
@@ -118,20 +127,20 @@ class Session:
         """Resume the interpreter and send it one run.
 
         Args:
-            fds: What the run reads and writes.
-            token: The end of a valid answer. It stays in the socket until the code has ended.
+            fds: The descriptors of configuration, stdin, stdout, stderr and the answer.
+            token: The end of a valid answer. The interpreter reads it from the socket when the code has ended.
 
         Raises:
             OSError: The interpreter has exited.
         """
         self.status.send(b"c")
         self.calls.sendmsg([b"c"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))])
-        with suppress(OSError):  # short code may have ended the interpreter: the first process reports that
+        with suppress(OSError):  # short code may already have ended the interpreter, which the first process reports
             self.calls.send(token)
 
     def kill(self) -> None:
         """Kill the interpreter and every process in its sandbox. Does not wait."""
-        # The first process ends the sandbox when the socket closes; the kill is for one that no longer reads it.
+        # The first process ends the sandbox when the socket is closed. It is killed in case it no longer reads it.
         if self.alive:
             self.status.shutdown(socket.SHUT_WR)
         asyncio.get_running_loop().call_later(0.05, self._kill_process)
@@ -151,6 +160,11 @@ class Session:
             self.process.kill()
 
     async def _wait_until(self, condition: Callable[[], bool]) -> None:
+        """Wait until `condition` is true after a report, or the sandbox has exited.
+
+        Raises:
+            TimeoutError: Neither happened in time.
+        """
         async with asyncio.timeout(_START_SECONDS):
             while not condition():
                 if not self.alive:
@@ -159,6 +173,7 @@ class Session:
                 await self._report_received.wait()
 
     def _read(self) -> None:
+        """Read reports from the status socket; at its end, the sandbox has exited."""
         try:
             data = self.status.recv(4096)
         except BlockingIOError:
@@ -174,7 +189,7 @@ class Session:
 
 
 class SessionCall(ChildProcess):
-    """One run in a session. It ends when the session answers or exits; stopping the run ends the session."""
+    """One run in a session. It ends when the interpreter answers or exits. Stopping the run ends the session."""
 
     def __init__(self, launch: Launch, session: Session) -> None:
         super().__init__(launch)
@@ -192,7 +207,7 @@ class SessionCall(ChildProcess):
         return frozenset((self._session.call_socket_inode,))
 
     def stop(self, reason: str) -> None:
-        """End the session and therefore this run."""
+        """End the session, which also ends this run."""
         if not self._exited.done() and self.killed_by is None:
             self.killed_by = reason
             self._session.kill()
@@ -206,22 +221,24 @@ class SessionCall(ChildProcess):
             os.close(source)
 
     def _read_report(self) -> None:
-        """Take the answer as the end: processes that the run left behind may hold the other end of the socket."""
+        """End the run at the answer: leftover processes may keep the socket open, so it has no end of file."""
         super()._read_report()
         if self._read_answer().wait_status is not None:
             self._close_status()
 
     def _read_answer(self) -> ExitReport:
-        """Return what the interpreter answered; an end without the token was written by the code, and is ignored."""
+        """Return the report of the interpreter. A wait status without the token is ignored: the code has written it."""
         suffix = b" " + self._token
         lines = bytes(self._report).split(b"\n")[:-1]
-        own = [line.removesuffix(suffix) for line in lines if not line.startswith(b"s ") or line.endswith(suffix)]
-        return ExitReport.parse(b"\n".join(own))
+        valid_lines = [
+            line.removesuffix(suffix) for line in lines if not line.startswith(b"s ") or line.endswith(suffix)
+        ]
+        return ExitReport.parse(b"\n".join(valid_lines))
 
     def _close_status(self) -> None:
-        """Take the closed socket for the end only if the answer was on it: code can close it and continue for ever.
+        """Close the socket. End the run if it was answered, because the code may close the socket and continue.
 
-        Without an answer the run lasts until the session is gone, and the timeout continues.
+        Without an answer, the run ends when the session exits or the timeout stops it.
         """
         super()._close_status()
         if self._read_answer().wait_status is not None:
@@ -234,28 +251,31 @@ class SessionCall(ChildProcess):
             self._exited.set_result(None)
 
     async def _kill_leftovers(self) -> None:
-        """Kill the remaining processes; if the interpreter died, wait for the report of the first process."""
+        """Kill the remaining processes; if the run was stopped or the interpreter exited, wait for the session's end."""
         if self.killed_by is None and self._read_answer().wait_status is not None:
             await self._session.kill_leftovers()
         else:
             await self._session.exited
 
     def _get_final_report(self) -> ExitReport:
-        own = self._read_answer()
-        if own.wait_status is not None or own.start_errno is not None:
-            return own
+        answer = self._read_answer()
+        if answer.wait_status is not None or answer.start_errno is not None:
+            return answer
         return ExitReport.parse(bytes(self._session.reports))
 
 
 class _InterpreterExitedError(Exception):
-    """An earlier run made the interpreter exit before this run started."""
+    """The interpreter exited before it started this run, because of an earlier run."""
 
 
 class Sessions:
-    """Keeps at most `max_kept` sessions, each until it was idle for `idle_seconds`; the least recently used ends first.
+    """The sessions of an executor, started when they are needed.
+
+    At most `max_kept` exist at a time; the least recently used one that is idle is closed first. A session is also
+    closed after it was idle for `idle_seconds`.
 
     Args:
-        lost: The reasons of lost states, by key; the caller may pass it to the next object of this class.
+        lost: The reasons of lost states, by key. The caller passes the same dict to the next object of this class.
         counts: Counts `stateful` runs and started `sessions`.
     """
 
@@ -286,11 +306,11 @@ class Sessions:
         self._closing: set[asyncio.Task[None]] = set()
 
     async def run(self, plan: Plan) -> CodeExecutionResult:
-        """Run `plan` in the session of its `execution_id`, started if missing; one run at a time.
+        """Run `plan` in the session of its `execution_id`, which is started if missing. Runs of a session take turns.
 
         Raises:
-            Conflict: All other sessions are busy for longer than the timeout or a minute; nothing was run.
-            ExecutorError: The interpreter does not start.
+            Conflict: All sessions stayed busy until the timeout, or for a minute; nothing was run.
+            ExecutorError: The interpreter could not be started.
         """
         try:
             return await self._run(plan)
@@ -298,6 +318,7 @@ class Sessions:
             self._slot_freed.set()
 
     async def _run(self, plan: Plan) -> CodeExecutionResult:
+        """Run `plan` when earlier runs of its session have ended, again if the interpreter did not start it."""
         key = make_key(plan)
         if plan.request.stateful:
             await self._replace_if_changed(plan.request.execution_id or "", key)
@@ -305,14 +326,17 @@ class Sessions:
             self._counts["stateful"] += 1
             try:
                 return await self._run_once(key, plan)
-            except (
-                _InterpreterExitedError
-            ):  # what an earlier run left in the interpreter ended it: nothing of this run was started
+            except _InterpreterExitedError:  # nothing of this run was started, so it runs in a new interpreter
                 return await self._run_once(key, plan)
 
     async def _run_once(self, key: Key, plan: Plan) -> CodeExecutionResult:
+        """Run `plan` in its session; the result reports whether the state was lost before or during the run.
+
+        Raises:
+            _InterpreterExitedError: The interpreter exited before it started this run.
+        """
         session, workspace = await self._get_session(key, plan)
-        lost = self._lost_reasons.pop(key, None)
+        lost_reason = self._lost_reasons.pop(key, None)
         self._mark_used(key)
         reason = "cancelled"
         try:
@@ -324,11 +348,11 @@ class Sessions:
         finally:
             if not session.alive:
                 await finish(self._end_session(key, reason))
-        lost = self._lost_reasons.get(key, lost)
-        return replace(result, state_lost=lost is not None, state_lost_reason=lost)
+        lost_reason = self._lost_reasons.get(key, lost_reason)
+        return replace(result, state_lost=lost_reason is not None, state_lost_reason=lost_reason)
 
     async def _get_session(self, key: Key, plan: Plan) -> tuple[Session, Workspace]:
-        """Return the session of a key, started if missing, with code and input files in place."""
+        """Return the session of a key, started if missing, after writing code and input files into its workspace."""
         session = self._sessions.get(key)
         if session is not None and not session.alive:
             await self._end_session(key, "crashed")
@@ -337,20 +361,20 @@ class Sessions:
             workspace = await finish(asyncio.to_thread(session.workspace.prepare_next, plan))
             if session.workspace.guarded.covers(workspace.guarded):
                 return session, workspace
-            # For instance a new repository: only a new sandbox can mount it read-only.
+            # A guarded name is new, for example a repository: only a new sandbox can mount it read-only.
             await finish(self._end_session(key, "new guarded names in the workspace"))
         session = await self._start_when_free(key, plan)
         return session, await finish(asyncio.to_thread(session.workspace.prepare_next, plan))
 
     async def _replace_if_changed(self, execution_id: str, key: Key) -> None:
-        """Replace the interpreter of an id if its mounts, workspace or limits changed; the earlier state is lost."""
-        before = self._key_by_id.get(execution_id, key)
+        """Close the session of an id if its mounts, workspace or limits have changed, and note that its state is lost."""
+        old_key = self._key_by_id.get(execution_id, key)
         self._key_by_id[execution_id] = key
-        if before == key:
+        if old_key == key:
             return
-        async with self._locks.setdefault(before, asyncio.Lock()):
-            await finish(self._end_session(before, ""))
-        self._lost_reasons.pop(before, None)
+        async with self._locks.setdefault(old_key, asyncio.Lock()):
+            await finish(self._end_session(old_key, ""))
+        self._lost_reasons.pop(old_key, None)
         self._note_lost(key, "other mounts, workspace or limits")
 
     async def close(self) -> None:
@@ -362,7 +386,11 @@ class Sessions:
         self._key_by_id.clear()
 
     async def _start_when_free(self, key: Key, plan: Plan) -> Session:
-        """Start a session as soon as a place is free. Never evicts a session that is running, starting or ending."""
+        """Start a session as soon as there are fewer than `max_kept`. An idle one is closed for it.
+
+        Raises:
+            Conflict: All sessions stayed busy until the timeout, or for a minute.
+        """
         try:
             async with asyncio.timeout(min(plan.timeout_seconds, _MAX_WAIT_SECONDS)):
                 while len(self._sessions) + self._starting >= self._max_kept and not self._evict():
@@ -378,7 +406,7 @@ class Sessions:
         return session
 
     def _evict(self) -> bool:
-        """End the least recently used idle session. Returns whether there was one."""
+        """Close the least recently used idle session. Returns whether there was one."""
         for key in self._sessions:
             if not self._locks[key].locked():
                 self._note_lost(key, "evicted")
@@ -387,13 +415,19 @@ class Sessions:
         return False
 
     async def _start(self, plan: Plan) -> Session:
-        prepared = await prepare_workspace(plan, self._run_directory, self._rung.identity(plan))
-        session = Session(self._run_directory, prepared, plan)
+        """Start a session for plans like `plan`.
+
+        Raises:
+            Conflict: A mounted file was replaced after the request was checked.
+            ExecutorError: The interpreter could not be started.
+        """
+        workspace = await prepare_workspace(plan, self._run_directory, self._rung.identity(plan))
+        session = Session(self._run_directory, workspace, plan)
         try:
-            await finish(session.start(self._rung.session(plan, prepared)))
+            await finish(session.start(self._rung.session(plan, workspace)))
             self._counts["sessions"] += 1
         except BaseException as error:
-            # Also when cancelled: what was begun is ended before the cancellation continues.
+            # Also when cancelled: the started processes must have ended before the cancellation continues.
             await finish(session.close())
             if f"e {errno.ESTALE}\n".encode() in session.reports:
                 raise stale_workspace_error() from error
@@ -403,6 +437,11 @@ class Sessions:
         return session
 
     async def _run_in_session(self, plan: Plan, session: Session, workspace: Workspace) -> CodeExecutionResult:
+        """Run `plan` in a session and return its result.
+
+        Raises:
+            _InterpreterExitedError: The interpreter exited before it started this run.
+        """
         earlier_kills = session.group.memory_kills
         conf = configuration(plan, workspace.identity)
         conf["in_session"] = plan.python is not None and plan.request.code is not None
@@ -422,6 +461,7 @@ class Sessions:
         return build_result(plan, ended, collected, isolation=self._isolation, memory_ran_out=memory_ran_out)
 
     def _mark_used(self, key: Key) -> None:
+        """Mark a session as used: it is closed last, and its idle time starts again."""
         self._sessions.move_to_end(key)
         if key in self._timers:
             self._timers.pop(key).cancel()
@@ -435,18 +475,20 @@ class Sessions:
             self._close_in_background(key)
 
     def _note_lost(self, key: Key, reason: str) -> None:
-        """Remember why the state of a key is gone, for its next result."""
+        """Store why the state of a key was lost, for the result of its next run."""
         self._lost_reasons[key] = reason
         if len(self._lost_reasons) > _MAX_REMEMBERED_KEYS:
             self._lost_reasons.popitem(last=False)
 
     async def _end_session(self, key: Key, reason: str) -> None:
+        """Note that the state of a key is lost, and close its session if there is one."""
         self._note_lost(key, reason)
         session = self._sessions.pop(key, None)
         if session is not None:
             await session.close()
 
     def _close_in_background(self, key: Key) -> None:
+        """Remove the session of a key and close it in a background task."""
         session = self._sessions.pop(key, None)
         if key in self._timers:
             self._timers.pop(key).cancel()

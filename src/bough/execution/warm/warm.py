@@ -1,4 +1,4 @@
-"""Keeping warm sandboxes, and choosing the runs that use one."""
+"""The warm sandboxes of an executor, and which runs use one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ _log = logging.getLogger("bough.execution")
 
 
 class WarmSandboxes:
-    """Keeps at most `max_kept` zygotes, each until it was idle for `idle_seconds`; the least recently used ends first.
+    """The zygotes of an executor, at most one for plans with the same key.
+
+    At most `max_kept` exist at a time; the least recently used one that is idle is closed first. A zygote is also
+    closed after it was idle for `idle_seconds`.
 
     Args:
         counts: Counts started `zygotes`.
@@ -55,7 +58,7 @@ class WarmSandboxes:
         self._ran_cold: OrderedDict[Key, None] = OrderedDict()
 
     async def run(self, plan: Plan) -> CodeExecutionResult | None:
-        """Run `plan` in its zygote. Returns None, without running anything, if it is missing or busy."""
+        """Run `plan` in its zygote. Returns None and runs nothing if the zygote is missing, busy or dead."""
         key = make_key(plan)
         zygote = self._zygotes.get(key)
         if zygote is None or zygote.busy.locked():
@@ -68,15 +71,14 @@ class WarmSandboxes:
             try:
                 result = await self._run(plan, zygote)
             except Conflict:
-                self._close_in_background(
-                    key
-                )  # it may show a folder that differs from the checked one, for as long as it lives
+                self._close_in_background(key)  # its mounts were made at its start, and stay wrong
                 raise
             if result is None:
                 self._close_in_background(key)
             return result
 
     async def _run(self, plan: Plan, zygote: Zygote) -> CodeExecutionResult | None:
+        """Run `plan` in a zygote; None if the zygote exited before the run was sent to it."""
         workspace = await finish(asyncio.to_thread(zygote.prepare, plan))
         earlier_kills = zygote.group.memory_kills
         child = WarmChild(zygote.launch(plan, workspace), zygote)
@@ -89,18 +91,18 @@ class WarmSandboxes:
         except BaseException as error:
             await finish(asyncio.to_thread(workspace.remove))
             if isinstance(error, ExecutorError) and not child.sent:
-                return None  # the zygote has died before it heard of the run
+                return None
             raise
         memory_ran_out = zygote.group.memory_kills > earlier_kills
         return build_result(plan, ended, collected, isolation=self._isolation, memory_ran_out=memory_ran_out)
 
     def has(self, plan: Plan) -> bool:
-        """Whether a zygote waits for plans like `plan`."""
+        """Whether there is a zygote for plans like `plan`."""
         zygote = self._zygotes.get(make_key(plan))
         return zygote is not None and zygote.alive
 
     def note_cold_run(self, plan: Plan) -> None:
-        """Count a run without a zygote; only the second one starts one, which a single run would not need."""
+        """Record a run without a zygote. The second one starts a zygote; for a single run it would be a waste."""
         key = make_key(plan)
         if key in self._ran_cold:
             self.expect(plan)
@@ -116,7 +118,7 @@ class WarmSandboxes:
             self._starting[key] = asyncio.get_running_loop().create_task(self._start(key, plan))
 
     async def settle(self) -> None:
-        """Wait until all starting zygotes are ready, and all ending ones have exited."""
+        """Wait until all zygotes that are starting are ready, and all that are closing have exited."""
         await asyncio.gather(*self._starting.values(), *self._closing, return_exceptions=True)
 
     async def close(self) -> None:
@@ -129,10 +131,11 @@ class WarmSandboxes:
         await self.settle()
 
     async def _start(self, key: Key, plan: Plan) -> None:
+        """Start a zygote; close idle ones if there are too many. A failure is only logged."""
         try:
             zygote = await Zygote.start(plan, self._rung, self._run_directory)
         except OSError as error:
-            _log.warning("no warm sandbox could be started, runs stay cold: %s", error)
+            _log.warning("cannot start a warm sandbox; every run starts a new sandbox: %s", error)
             return
         finally:
             self._starting.pop(key, None)
@@ -140,11 +143,11 @@ class WarmSandboxes:
         self._zygotes[key] = zygote
         self._mark_used(key)
         while len(self._zygotes) > self._max_kept:
-            idle = [key for key, sandbox in self._zygotes.items() if not sandbox.busy.locked()]
-            self._close_in_background(idle[0])  # the newest is idle
+            idle_keys = [key for key, sandbox in self._zygotes.items() if not sandbox.busy.locked()]
+            self._close_in_background(idle_keys[0])  # there is at least one: the new zygote
 
     def _mark_used(self, key: Key) -> None:
-        """Mark a zygote as used: it is evicted last, and its idle time starts again."""
+        """Mark a zygote as used: it is closed last, and its idle time starts again."""
         self._zygotes.move_to_end(key)
         if key in self._timers:
             self._timers.pop(key).cancel()
@@ -158,7 +161,7 @@ class WarmSandboxes:
             self._close_in_background(key)
 
     def _close_in_background(self, key: Key) -> None:
-        """Forget a zygote and end it in the background, after its current run."""
+        """Remove the zygote of a key and close it in a background task, after its current run."""
         zygote = self._zygotes.pop(key, None)
         if key in self._timers:
             self._timers.pop(key).cancel()
