@@ -1,6 +1,7 @@
-"""The rung without namespaces: Landlock and seccomp by the `sandlock` package; no root, nothing to install.
+"""The rung without namespaces: Landlock and seccomp by the Python package `sandlock`, without root.
 
-Files, network and system calls are confined; processes of the same user are visible, but cannot be reached.
+Files, network and system calls are restricted. Other processes of the same user are visible, but cannot be signalled
+or traced.
 """
 
 from __future__ import annotations
@@ -56,11 +57,13 @@ _PROBE_SECONDS = 20.0
 
 @dataclass
 class LandlockRung:
-    """Runs behind sandlock. One object serves any number of concurrent runs; each has its own supervisor.
+    """The rung that runs plans under Landlock. One object serves any number of concurrent runs.
+
+    Each run has its own supervisor, a process outside of the sandbox.
 
     Attributes:
-        makes_mounts: Whether a supervisor can create mounts, as found by a probe. If it cannot, names
-            in a writable folder that are mounted read-only can be written through a link.
+        makes_mounts: Whether a supervisor can create mounts; set by the probe. If it cannot, names in a writable folder
+            that are read-only can be written through a link.
     """
 
     name: str = "sandlock"
@@ -71,7 +74,7 @@ class LandlockRung:
     makes_mounts: bool = False
 
     async def probe(self) -> RungReport:
-        """Compile the first process behind Landlock."""
+        """Compile the first process under Landlock, and test whether a supervisor can create mounts."""
         return await asyncio.to_thread(self._probe)
 
     def _probe(self) -> RungReport:
@@ -90,13 +93,14 @@ class LandlockRung:
                     self._filter = filter_program(host_paths=True)
                 gaps = list_gaps(self.name, conditions=find_conditions(mounts=self.makes_mounts))
                 return RungReport(name=self.name, isolation=self.isolation, works=True, gaps=gaps)
-        return self._report_missing(f"Landlock does not work here: {failure.strip().splitlines()[-1]}.", "")
+        reason = failure.strip().splitlines()[-1]
+        return self._report_missing(f"Landlock does not work on this machine: {reason}.", "")
 
     def _report_missing(self, missing: str, install: str) -> RungReport:
         return RungReport(name=self.name, isolation=self.isolation, works=False, missing=missing, install=install)
 
     def _try_interpreter(self) -> str:
-        """Compile the first process in the sandbox; return the failure, or an empty text."""
+        """Compile the first process in a sandbox with the interpreter; return the error, or an empty string."""
         argv = [*_supervisor_command(), "probe", self._interpreter.path, self._interpreter.folder or "", PREPARE]
         try:
             completed = subprocess.run(  # noqa: S603
@@ -105,8 +109,8 @@ class LandlockRung:
         except (OSError, subprocess.TimeoutExpired) as error:
             return str(error)
         if completed.returncode == 0:
-            how, _, prepared = completed.stdout.partition(b" ")
-            self.makes_mounts = how == b"mounts"
+            mode, _, prepared = completed.stdout.partition(b" ")
+            self.makes_mounts = mode == b"mounts"
             self._prepared = Preparation.parse(prepared)
             return ""
         return completed.stderr.decode(errors="replace").strip()[-300:] or f"exit code {completed.returncode}"
@@ -153,11 +157,13 @@ class LandlockRung:
         )
 
     def _make_boundary(self, plan: Plan, workspace: Workspace) -> dict[str, object]:
-        shown_paths = {WORK: workspace.work, "/tmp": workspace.tmp}  # noqa: S108
+        """Return the paths that the program may read and write, and the host paths of the mounted ones."""
+        writable = {WORK: workspace.work, "/tmp": workspace.tmp}  # noqa: S108
         read_only = {CODE_FOLDER: workspace.code, _INSIDE_FOLDER: INSIDE, _EXCHANGE: workspace.exchange}
         for mount in plan.mounts:
-            (shown_paths if mount.writable else read_only)[mount.target] = mount.source
-        read_only |= dict.fromkeys(_find_missing_parents({*shown_paths, *read_only}), workspace.empty)
+            mounts = writable if mount.writable else read_only
+            mounts[mount.target] = mount.source
+        read_only |= dict.fromkeys(_find_missing_parents({*writable, *read_only}), workspace.empty)
         guards = workspace.list_guarded(plan)
         if not self.makes_mounts:
             read_only |= {f"{WORK}/{entry.path}": f"{workspace.work}/{entry.path}" for entry in guards}
@@ -165,10 +171,10 @@ class LandlockRung:
         if self._interpreter.folder is not None:
             system.append(self._interpreter.folder)
         return {
-            "shown": shown_paths,
+            "shown": writable,
             "read_only": read_only,
             "readable": [*system, "/proc", *_DEVICES],
-            "writable": [*shown_paths, "/dev/null"],
+            "writable": [*writable, "/dev/null"],
             "system": system,
             "identities": dict(plan.file_identities),
             "guarded": [(entry.path, entry.identity) for entry in guards],
@@ -176,45 +182,46 @@ class LandlockRung:
 
 
 def _find_missing_parents(targets: set[str]) -> set[str]:
-    """Return the missing parent folders of mounts, because node examines each of them."""
-    above = {str(folder) for target in targets for folder in PurePosixPath(target).parents}
-    return {folder for folder in above - targets if not os.path.exists(folder)}
+    """Return the parent folders of mount targets that do not exist on the host; node examines each of them."""
+    parents = {str(folder) for target in targets for folder in PurePosixPath(target).parents}
+    return {folder for folder in parents - targets if not os.path.exists(folder)}
 
 
 def _program_configuration(plan: Plan) -> dict[str, object]:
-    """Return the configuration for `inside/init.py`; sandlock counts the processes, not the kernel by user."""
+    """Return the configuration for `inside/init.py`, without the limits that sandlock applies."""
     conf = configuration(plan, Identity())
-    conf["unreachable"] = False  # sandlock allows no change of that attribute
+    conf["unreachable"] = False  # sandlock refuses the call that makes a process unreachable
     conf["stdin"] = f"{_EXCHANGE}/stdin"
     conf["limits"] = resource_limits(plan, count_processes=False)
     return conf
 
 
 def _check_reachable(paths: list[str]) -> None:
-    """Refuse a folder that the run's user cannot reach, since no mount makes it reachable.
+    """Refuse paths that the run's user cannot reach, because they cannot be mounted elsewhere.
 
     Raises:
-        SandboxUnavailable: The user cannot enter a parent folder, which the message names.
+        SandboxUnavailable: The user may not enter a parent folder.
     """
     for path in paths:
         for folder in reversed(Path(path).parents):
             if not os.stat(folder).st_mode & 0o001:
                 raise SandboxUnavailable(
-                    f"Only root can pass through {folder}, and a script never runs as root.",
-                    hint=f"chmod o+x {folder}, or use a workspace somewhere else",
+                    f"Only root and its group may enter {folder}, and a script never runs as root.",
+                    hint=f"chmod o+x {folder}, or use another workspace",
                 )
 
 
 def _find_package_folder() -> str | None:
+    """Return the folder in which the package sandlock is installed; None if it is not installed."""
     module_spec = importlib.util.find_spec("sandlock")
     return None if module_spec is None or module_spec.origin is None else str(Path(module_spec.origin).parent.parent)
 
 
 def _supervisor_command() -> list[str]:
-    """Return the beginning of the supervisor's command line; it runs on the host's Python."""
+    """Return the beginning of a supervisor's command line. It runs in the Python that runs bough."""
     return [sys.executable, "-I", "-S", f"{INSIDE}/confine.py", str(_find_package_folder())]
 
 
 def make_serving_command() -> list[str]:
-    """Return the command line of the process that forks supervisors, without its control socket."""
+    """Return the command line of the process that forks supervisors, without the number of its control socket."""
     return [*_supervisor_command(), "serve"]

@@ -55,7 +55,7 @@ class PreloadedSupervisor:
         self.control: socket.socket | None = None
 
     def child(self, launch: Launch) -> ChildProcess:
-        """Return a child for `launch`, which is forked if this process is ready. The second call starts this process."""
+        """Return a child for `launch`, which is forked if the process is ready. The second call starts the process."""
         with self._lock:
             was_requested, self._is_requested = self._is_requested, True
         if was_requested:

@@ -251,7 +251,7 @@ class SessionCall(ChildProcess):
             self._exited.set_result(None)
 
     async def _kill_leftovers(self) -> None:
-        """Kill the remaining processes; if the run was stopped or the interpreter exited, wait for the session's end."""
+        """Kill the remaining processes, or wait for the session's end if the run or the interpreter was killed."""
         if self.killed_by is None and self._read_answer().wait_status is not None:
             await self._session.kill_leftovers()
         else:
@@ -367,7 +367,7 @@ class Sessions:
         return session, await finish(asyncio.to_thread(session.workspace.prepare_next, plan))
 
     async def _replace_if_changed(self, execution_id: str, key: Key) -> None:
-        """Close the session of an id if its mounts, workspace or limits have changed, and note that its state is lost."""
+        """Close the session of an id if its mounts, workspace or limits changed, and note that its state is lost."""
         old_key = self._key_by_id.get(execution_id, key)
         self._key_by_id[execution_id] = key
         if old_key == key:
