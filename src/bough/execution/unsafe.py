@@ -1,6 +1,6 @@
-"""Running code with the caller's rights, only if explicitly chosen.
+"""Running code with the caller's rights. This executor is used only if it is chosen explicitly.
 
-Source: ADK (`UnsafeLocalCodeExecutor`), which runs code in the host's interpreter; this one never does.
+Source: ADK (`UnsafeLocalCodeExecutor`, which runs code in the host's interpreter; here it is a separate process).
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _log = logging.getLogger("bough.execution")
 
 
 class UnsafeLocalCodeExecutor(CodeExecutorMixin):
-    """Runs code as a child process with all rights of the caller, without any isolation.
+    """Runs code as a child process with all rights of the caller, without isolation.
 
-    Time, output and processes are bounded as in every executor; memory, file size and open files by limits. Paths
-    below `/work` and mount targets in `script` and `working_dir` are mapped to the host's folders. No name in a
-    workspace is guarded.
+    The limits of time, output, memory, file size and open files apply as in other executors, and all processes of a run
+    are killed at its end. In `script` and `working_dir`, paths below `/work` and mount targets are mapped to host
+    folders. No name in a workspace is guarded.
     """
 
     name = "unsafe-local"
@@ -51,7 +51,7 @@ class UnsafeLocalCodeExecutor(CodeExecutorMixin):
             raise Unavailable("The executor is closed.", hint="Make a new one, or call reinitialize().")
         if not self._warned:
             self._warned = True
-            _log.warning("UnsafeLocalCodeExecutor runs code with all rights of this process; nothing is kept from it.")
+            _log.warning("UnsafeLocalCodeExecutor runs code with all rights of this process, without isolation.")
         plan = make_plan(replace(request, guards=NO_GUARDS), default_timeout_seconds=self.default_timeout_seconds)
         refuse_state(plan.request)
         if plan.timeout_seconds == 0:
@@ -82,19 +82,20 @@ class UnsafeLocalCodeExecutor(CodeExecutorMixin):
         await asyncio.to_thread(self._run_directory.close)
 
 
-def _launch(inside: Plan, workspace: Workspace) -> Launch:
+def _launch(plan: Plan, workspace: Workspace) -> Launch:
+    """Return the command that runs `plan` on the host, below a first process that kills what remains at the end."""
     workspace.make_private()
-    outside = _map_to_host(inside, workspace)
-    conf = configuration(outside, Identity())
-    conf["limits"] = resource_limits(inside, count_processes=False)
+    host_plan = _map_to_host(plan, workspace)
+    conf = configuration(host_plan, Identity())
+    conf["limits"] = resource_limits(plan, count_processes=False)
     conf["python"] = None
     conf["home"] = _home_folder(workspace)
-    conf["argv"] = list(_make_argv(outside))
+    conf["argv"] = list(_make_argv(host_plan))
     return Launch(
         argv=[sys.executable, "-I", "-S", f"{INSIDE}/keeper.py", "start", CONF, STATUS],
         configuration=conf,
-        stdin=inside.stdin,
-        limits=inside.request.limits,
+        stdin=plan.stdin,
+        limits=plan.request.limits,
         env={},
     )
 
@@ -104,44 +105,49 @@ def _home_folder(workspace: Workspace) -> str:
 
 
 def _make_argv(plan: Plan) -> tuple[str, ...]:
+    """Return the command of a plan; a Python file is run by bough's Python in a separate process."""
     if plan.python is None:
         return plan.argv
     runner = (sys.executable, "-I", "-S", "-X", "utf8", f"{INSIDE}/program.py")
     return (*runner, plan.python, plan.path0, *plan.argv[1:])
 
 
-def _map_to_host(inside: Plan, workspace: Workspace) -> Plan:
-    """Return the plan with host paths."""
+def _map_to_host(plan: Plan, workspace: Workspace) -> Plan:
+    """Return the plan with host paths instead of paths inside a sandbox."""
     host_paths = {CODE_FOLDER: workspace.code, WORK: workspace.work}
-    for mount in inside.mounts:
+    for mount in plan.mounts:
         host_paths.update(_map_mount(mount, workspace))
-    env = {**inside.env, "HOME": _home_folder(workspace), "TMPDIR": workspace.tmp, **inside.request.env}
-    mapped = {path: _map_path(path, host_paths) for path in (inside.python or "", inside.path0, inside.cwd)}
-    script = None if inside.request.script is None else os.fspath(inside.request.script)
+    env = {**plan.env, "HOME": _home_folder(workspace), "TMPDIR": workspace.tmp, **plan.request.env}
+    script = None if plan.request.script is None else os.fspath(plan.request.script)
     return replace(
-        inside,
-        python=None if inside.python is None else mapped[inside.python],
-        argv=tuple(_map_path(arg, host_paths) if _is_program_path(arg, inside, script) else arg for arg in inside.argv),
-        path0=mapped[inside.path0],
-        cwd=mapped[inside.cwd],
+        plan,
+        python=None if plan.python is None else _map_path(plan.python, host_paths),
+        argv=tuple(_map_path(arg, host_paths) if _is_program_path(arg, plan, script) else arg for arg in plan.argv),
+        path0=_map_path(plan.path0, host_paths),
+        cwd=_map_path(plan.cwd, host_paths),
         env=env,
     )
 
 
-def _is_program_path(arg: str, inside: Plan, script: str | None) -> bool:
-    """Whether `arg` is the path that bough inserted, and not one of the caller's arguments."""
-    if inside.code_file is not None:
-        return arg == f"{CODE_FOLDER}/{inside.code_file[0]}"
+def _is_program_path(arg: str, plan: Plan, script: str | None) -> bool:
+    """Whether `arg` is the path of the code or script to run."""
+    if plan.code_file is not None:
+        return arg == f"{CODE_FOLDER}/{plan.code_file[0]}"
     return script is not None and arg in (script, f"{WORK}/{script}")
 
 
 def _map_mount(mount: Mount, workspace: Workspace) -> dict[str, str]:
+    """Return the host path of a mount by its target; nothing if the target is the source's own path in the workspace.
+
+    Raises:
+        InvalidInput: The target lies below `/work`, and the source is another file.
+    """
     if not mount.target.startswith(WORK + "/"):
         return {mount.target: mount.source}
     host_path = os.path.join(workspace.work, mount.target[len(WORK) + 1 :])
     if os.path.realpath(host_path) != mount.source:
         raise InvalidInput(
-            f"Without a sandbox nothing can be mounted at {mount.target!r}.", hint="Use a sandboxed executor."
+            f"Without a sandbox, nothing can be mounted at {mount.target!r}.", hint="Use an executor with a sandbox."
         )
     return {}
 

@@ -1,4 +1,4 @@
-"""Checking the types of a request's values, since callers without a type checker pass other ones."""
+"""Checking the types of a request's values, because callers without a type checker may pass other types."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ _ENTRY_TYPES: Final[dict[str, type]] = {
 
 
 def check_types(request: CodeExecutionInput) -> None:
-    """Check that every value, and every entry of a list, has the type of its field; O(values).
+    """Check that every field of a request, and every entry of its collections, has the right type; O(values).
 
     Raises:
-        InvalidInput: A value has another type; the message names field and type.
+        InvalidInput: A value has another type.
     """
-    for name, kinds in _FIELD_TYPES.items():
-        _check_values(name, [getattr(request, name)], kinds)
-    for name, kind in _ENTRY_TYPES.items():
-        _check_values(f"an entry of {name}", getattr(request, name) or (), (kind,))
+    for name, types in _FIELD_TYPES.items():
+        _check_values(name, [getattr(request, name)], types)
+    for name, entry_type in _ENTRY_TYPES.items():
+        _check_values(f"an entry of {name}", getattr(request, name) or (), (entry_type,))
     _check_values("a value of env", request.env.values(), (str,))
     for file in request.input_files:
         _check_values("the path of an input file", [file.path], (str,))
@@ -58,8 +58,8 @@ def check_types(request: CodeExecutionInput) -> None:
         _check_values("a folder of a mount", [mount.source, mount.target], (str,))
 
 
-def _check_values(field: str, values: Iterable[Any], kinds: tuple[type, ...]) -> None:
+def _check_values(subject: str, values: Iterable[Any], types: tuple[type, ...]) -> None:
     for value in values:
-        if not isinstance(value, kinds):
-            names = " or ".join("None" if kind is _NOTHING else kind.__name__ for kind in kinds)
-            raise InvalidInput(f"{field} is of the kind {type(value).__name__}.", hint=f"It must be {names}.")
+        if not isinstance(value, types):
+            names = " or ".join("None" if expected is _NOTHING else expected.__name__ for expected in types)
+            raise InvalidInput(f"{subject} has the type {type(value).__name__}.", hint=f"It must be {names}.")

@@ -1,9 +1,9 @@
-"""Using bough's executors in Google's ADK: its agents and its `SkillToolset` run code in bough's sandboxes.
+"""Using bough's executors in Google's ADK: agents and `SkillToolset` run code in bough's sandboxes.
 
 ```python
 toolset = SkillToolset(skills, code_executor=BoughCodeExecutor(executor=LocalSandboxCodeExecutor()))
 ```
-Needs `bough[adk]`, in a separate environment if other packages need newer Google packages than ADK allows.
+Needs `bough[adk]`; in a separate environment, if other packages need newer Google packages than ADK allows.
 Source: ADK (`CodeExecutionInput`, `CodeExecutionResult`, `SkillToolset`).
 """
 
@@ -29,14 +29,14 @@ except ImportError as error:
 
 
 class BoughCodeExecutor(BaseCodeExecutor):
-    """An ADK executor that uses one of bough's; call `close` at the end.
+    """An ADK executor that runs code in one of bough's executors. Call `close` at the end.
 
-    ADK calls it from threads, which wait for bough's event loop, one per process.
+    ADK calls it from threads, which wait for bough's event loop. A process has one such loop.
 
     Attributes:
-        executor: Runs the code, with the same isolation, bounds and outputs as any other run.
+        executor: bough's executor.
         timeout_seconds: Whole seconds, as in ADK; None for the executor's default.
-        limits: The bounds of each run.
+        limits: The limits of each run.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
@@ -45,18 +45,18 @@ class BoughCodeExecutor(BaseCodeExecutor):
     limits: base.ExecutionLimits = base.ExecutionLimits()
 
     def model_post_init(self, context: Any) -> None:
-        """Copy `stateful` from the executor."""
+        """Set `stateful` to that of the executor."""
         super().model_post_init(context)
         self.stateful = self.executor.stateful
 
     def execute_code(self, invocation_context: Any, code_execution_input: Any) -> Any:
-        """Run ADK's request and return ADK's result; blocks.
+        """Run ADK's request and return ADK's result. Blocks.
 
-        A killed run has the exit code -9 and a line on stderr with the reason, because ADK treats a result
-        without an exit code as a success if something was printed.
+        The result of a killed run has a negative exit code, and the reason as the last line of stderr: ADK treats a
+        result without an exit code as a success if something was printed.
 
         Raises:
-            BoughError: The request is invalid, or no sandbox works here; nothing was run.
+            BoughError: The request is invalid, or no sandbox works on this machine; nothing was run.
         """
         request = base.CodeExecutionInput(
             code=code_execution_input.code,
@@ -73,12 +73,12 @@ class BoughCodeExecutor(BaseCodeExecutor):
         return _make_adk_result(loop.call(self.executor.execute, request))
 
     def close(self) -> None:
-        """Close the executor. Idempotent. An open executor is closed at the end of the program."""
+        """Close the executor. Idempotent. At the end of the program, an open executor is closed automatically."""
         portal().call(self.executor.aclose)
 
 
 def _decode_content(content: str | bytes) -> bytes:
-    """Return the bytes of a file, which ADK passes as bytes or as base64 text."""
+    """Return the bytes of a file, which ADK passes as bytes, as base64 or as plain text."""
     if isinstance(content, bytes):
         return content
     try:
@@ -88,6 +88,7 @@ def _decode_content(content: str | bytes) -> bytes:
 
 
 def _make_adk_result(result: base.CodeExecutionResult) -> Any:
+    """Return ADK's result for bough's."""
     stderr = result.stderr.decode(errors="replace")
     if result.exit_code is None:
         stderr += f"\nended by {result.killed_by or f'signal {result.signal}'}"
@@ -100,5 +101,5 @@ def _make_adk_result(result: base.CodeExecutionResult) -> Any:
 
 
 def _make_adk_file(file: base.File) -> Any:
-    kind = mimetypes.guess_type(file.path)[0] or "application/octet-stream"
-    return adk.File(name=file.path, content=file.content, mime_type=kind)
+    mime_type = mimetypes.guess_type(file.path)[0] or "application/octet-stream"
+    return adk.File(name=file.path, content=file.content, mime_type=mime_type)

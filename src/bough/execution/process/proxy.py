@@ -1,10 +1,10 @@
-"""An HTTP proxy on the host, the only way out of a sandbox, that connects to allowed domains only.
+"""An HTTP proxy on the host, through which a sandbox can connect to allowed domains only.
 
-The sandbox has a separate network namespace with a loopback only. Its first process listens there and
-passes the listening socket to the host, so connections inside are answered here, outside. `CONNECT` (HTTPS) and
-plain HTTP requests may reach the listed domains, on ports 80 and 443 or a port that is listed with the domain.
-A name that resolves to an address of this machine or of a private network is refused, unless the address is listed.
-A connection carries one request, which is written again from what was parsed here, never passed on as received.
+The sandbox has a network namespace with only a loopback interface. Its first process listens there and sends the
+listening socket to the host, so this process accepts the connections from inside the sandbox. `CONNECT` (HTTPS) and
+plain HTTP requests may use the listed domains, on ports 80 and 443 or on the port that is listed with the domain. A
+name that resolves to an address of this machine or of a private network is refused, unless the address itself is
+listed. A connection carries one request, which is serialised from its parsed form and never forwarded as received.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import h11
 from bough.execution.destination import DomainRule, is_public
 
 MAX_CONNECTIONS: Final = 64
-"""How many connections of a run are served at once; further ones are accepted and closed."""
+"""Maximum number of simultaneous connections of a run; further ones are accepted and closed at once."""
 
 _HEAD_BYTES: Final = 32 << 10
 _HEAD_SECONDS: Final = 10.0
@@ -40,7 +40,7 @@ class _RefusedError(Exception):
     """A request is refused.
 
     Attributes:
-        status: The HTTP status of the answer.
+        status: The HTTP status of the response.
     """
 
     def __init__(self, status: int) -> None:
@@ -50,7 +50,7 @@ class _RefusedError(Exception):
 
 @dataclass
 class AllowListProxy:
-    """Answers connections from inside a sandbox; call `serve` with the listening socket, and `close` with the run."""
+    """The proxy of one run. `serve` starts it with the listening socket; `close` must be called after the run."""
 
     rules: Sequence[DomainRule]
     _server: asyncio.Server | None = None
@@ -58,7 +58,7 @@ class AllowListProxy:
     _connections: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
 
     def serve(self, listener: socket.socket) -> None:
-        """Start to accept on a socket that listens inside the sandbox."""
+        """Start to accept connections on a socket that listens inside the sandbox."""
         listener.setblocking(False)
         self._serving = asyncio.get_running_loop().create_task(self._serve(listener))
 
@@ -94,10 +94,10 @@ class AllowListProxy:
             writer.close()
 
     async def _forward_request(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Forward one request.
+        """Read a request from the sandbox, forward it, and forward its response.
 
         Raises:
-            _RefusedError: It is malformed, or its host is not allowed.
+            _RefusedError: The request is malformed, its host is not allowed, or its host cannot be reached.
         """
         client = h11.Connection(h11.SERVER, max_incomplete_event_size=_HEAD_BYTES)
         async with asyncio.timeout(_HEAD_SECONDS):
@@ -129,7 +129,8 @@ class AllowListProxy:
         """Return the address to connect to.
 
         Raises:
-            _RefusedError: The host is not listed, has no address, or one of its addresses is not public.
+            _RefusedError: The host or port is not listed, the host has no address, or it is a name with an address that
+                is not public.
         """
         if not any(rule.allows(host, port) for rule in self.rules):
             raise _RefusedError(403)
@@ -145,7 +146,11 @@ class AllowListProxy:
 
 
 async def _read_request(connection: h11.Connection, reader: asyncio.StreamReader) -> h11.Request:
-    """Return the head of a strictly formatted request: proxy and server must not understand it differently."""
+    """Read the head of a request. Its format is checked strictly, so that proxy and server parse it alike.
+
+    Raises:
+        _RefusedError: The head is malformed or too long.
+    """
     head = b""
     try:
         while not head.endswith(b"\r\n\r\n"):
@@ -166,7 +171,11 @@ async def _read_request(connection: h11.Connection, reader: asyncio.StreamReader
 
 
 def _read_target(request: h11.Request) -> tuple[str, int, str]:
-    """Return host, port and path of the request's target; a tunnel has no path."""
+    """Return host, port and path of the request's target; the path of a tunnel is empty.
+
+    Raises:
+        _RefusedError: The target is malformed, or is not HTTP.
+    """
     is_tunnel = request.method == b"CONNECT"
     target = request.target.decode("ascii", "replace")
     try:
@@ -184,10 +193,13 @@ def _read_target(request: h11.Request) -> tuple[str, int, str]:
 
 
 def _rebuild_request(request: h11.Request, host: str, port: int, path: str) -> h11.Request:
-    """Return the request for the server: for the checked host, and the only one of its connection."""
-    listed = [value for name, value in request.headers if name == b"connection"]
-    dropped = _HOP_BY_HOP | {word.strip().lower() for value in listed for word in value.split(b",")}
-    headers = [(name, value) for name, value in request.headers if name not in dropped]
+    """Return the request for the server, with the checked host and without hop-by-hop headers.
+
+    The server closes the connection after its response.
+    """
+    connection_values = [value for name, value in request.headers if name == b"connection"]
+    dropped_names = _HOP_BY_HOP | {word.strip().lower() for value in connection_values for word in value.split(b",")}
+    headers = [(name, value) for name, value in request.headers if name not in dropped_names]
     if any(name == b"transfer-encoding" for name, _ in request.headers):
         headers.append((b"transfer-encoding", b"chunked"))
     host_text = f"[{host}]" if ":" in host else host
@@ -202,7 +214,7 @@ async def _forward_body(
     server: h11.Connection,
     out_writer: asyncio.StreamWriter,
 ) -> None:
-    """Forward the body of a request; bytes after it are never read as a second request."""
+    """Forward the body of a request. Bytes after the body are ignored, so they are no second request."""
     while True:
         if client.they_are_waiting_for_100_continue:
             writer.write(client.send(h11.InformationalResponse(status_code=100, headers=[])) or b"")
@@ -222,7 +234,7 @@ async def _forward_body(
 async def _forward_response(
     server: h11.Connection, out_reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> None:
-    """Forward the response unchanged, to its end."""
+    """Forward the bytes of the response unchanged, until the response ends."""
     while True:
         data = await _read(out_reader)
         writer.write(data)
@@ -234,6 +246,7 @@ async def _forward_response(
 
 
 async def _copy_stream(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+    """Copy one direction of a tunnel to its end, then close the target for writing."""
     while data := await _read(source):
         target.write(data)
         await target.drain()
