@@ -57,10 +57,8 @@ def serve_command(
     }
     inherited = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR", "LANG") if name in os.environ}
     # In a variable: other users of the machine can read a process's arguments, but not its environment.
-    return [sys.executable, "-I", "-c", _MAIN_CODE.format(path=sys.path)], {
-        **own,
-        _REQUEST_VARIABLE: json.dumps(request),
-    }
+    environment = {**inherited, _REQUEST_VARIABLE: json.dumps(request)}
+    return [sys.executable, "-I", "-c", _MAIN_CODE.format(path=sys.path)], environment
 
 
 def _read_request(text: str) -> CodeExecutionInput:

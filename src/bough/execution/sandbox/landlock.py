@@ -206,7 +206,7 @@ def _check_reachable(paths: list[str]) -> None:
         for folder in reversed(Path(path).parents):
             if not os.stat(folder).st_mode & 0o001:
                 raise SandboxUnavailable(
-                    f"Only root and its group may enter {folder}, and a script never runs as root.",
+                    f"A script runs as an unprivileged user, which may not enter {folder}.",
                     hint=f"chmod o+x {folder}, or use another workspace",
                 )
 
