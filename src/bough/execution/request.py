@@ -419,8 +419,8 @@ def split_path(path: str, *, subject: str = "file name") -> list[str]:
             an empty part, `.` or `..`.
     """
     parts = path.split("/")
-    is_invalid = not path or "\0" in path or "\\" in path or not 0 < _encoded_length(path) <= 1024
-    if is_invalid or any(part in ("", ".", "..") or _encoded_length(part) > 255 for part in parts):
+    is_invalid = not path or "\0" in path or "\\" in path or not 0 < _measure_encoded(path) <= 1024
+    if is_invalid or any(part in ("", ".", "..") or _measure_encoded(part) > 255 for part in parts):
         raise InvalidInput(
             f"The {subject} {path[:200]!a} is not a plain relative path.",
             hint="Use forward slashes, no leading slash, no '..', no backslash, at most 1024 bytes.",
@@ -428,7 +428,7 @@ def split_path(path: str, *, subject: str = "file name") -> list[str]:
     return parts
 
 
-def _encoded_length(name: str) -> int:
+def _measure_encoded(name: str) -> int:
     """Return the length of a name in bytes, as the file system stores it; 0 if it contains half a surrogate pair."""
     try:
         return len(os.fsencode(name))

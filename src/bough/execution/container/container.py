@@ -637,8 +637,8 @@ class ContainerCodeExecutor(CodeExecutorMixin):
             **_CONFINED,
             **_limit_resources(limits.memory_bytes, limits.processes + _IDLE_PROCESSES),
             "entrypoint": list(_IDLE_COMMAND),
-            "init": True,
-            "stdin_open": True,
+            "init": True,  # reaps orphans, which the shell would leave as zombies
+            "stdin_open": True,  # `read` would end at once on a closed stdin, and with it the container
             "detach": True,
             "environment": self._env,
             "user": "0:0",

@@ -54,7 +54,7 @@ class ContainerJanitor:
         """Stop the janitor, once the owner has removed its containers. Idempotent. Blocks for a millisecond."""
         pid, self._pid = self._pid, None
         if pid is not None:
-            os.kill(pid, signal.SIGKILL)
+            os.kill(pid, signal.SIGKILL)  # it ignores the other signals
             os.waitpid(pid, 0)
         self._release()
 

@@ -41,6 +41,7 @@ def call(name, *arguments):
 
 def execute(conf, status_fd):
     """Replace this process by the program `conf["argv"]`, which is looked up in the PATH of `conf["env"]`."""
+    # Python ignores some of these signals, and a signal that is ignored stays ignored after `execve`.
     for name in (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(name, signal.SIG_DFL)
     from os import execvpe

@@ -62,6 +62,7 @@ class Hierarchy:
         else:
             _write(folder, "memory.max", limits.memory_bytes + _OWN_BYTES)
             _write_if_supported(folder, "memory.swap.max", 0)
+            # All processes of the run are killed together: without one of them, the others may wait forever.
             _write_if_supported(folder, "memory.oom.group", 1)
 
 

@@ -223,6 +223,7 @@ class ChildProcess:
             pass_fds=(*self._launch.pass_fds, conf, status),
             start_new_session=True,
         )
+        # Not a watch of the pid, which another process may get after this one was reaped.
         self._pidfd = os.pidfd_open(self._process.pid)
         self._loop.add_reader(self._pidfd, self._reap)
 

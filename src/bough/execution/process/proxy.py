@@ -103,6 +103,7 @@ class AllowListProxy:
         async with asyncio.timeout(_HEAD_SECONDS):
             request = await _read_request(client, reader)
         host, port, path = _read_target(request)
+        # Resolved once: connecting by name could reach another address than the one that was checked.
         address = await self._find_address(host, port)
         try:
             async with asyncio.timeout(_CONNECT_SECONDS):

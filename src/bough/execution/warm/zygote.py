@@ -169,7 +169,7 @@ class Zygote:
 
     def close(self) -> None:
         """End the sandbox and remove its folder. Idempotent. Blocks until the sandbox has exited."""
-        self.control.close()
+        self.control.close()  # on which the zygote exits
         try:
             self.process.wait(1.0)
         except subprocess.TimeoutExpired:
