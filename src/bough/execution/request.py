@@ -25,7 +25,7 @@ WORK: Final = "/work"
 CODE_FOLDER: Final = "/run/bough/code"
 """The folder inside the sandbox that contains the file with `code`."""
 
-HOME: Final = "/tmp/home"  # noqa: S108 - the run's own
+HOME: Final = "/tmp/home"  # noqa: S108 - private to the run
 """The home folder inside the sandbox. It is new for each run, so that no start-up file affects a later run."""
 
 MAX_INPUT_FILES: Final = 10_000
@@ -287,7 +287,7 @@ def _build_environment(request: CodeExecutionInput) -> dict[str, str]:
     base = {
         "PATH": "/usr/local/bin:/usr/bin:/bin",
         "HOME": HOME,
-        "TMPDIR": "/tmp",  # noqa: S108 - the run's own
+        "TMPDIR": "/tmp",  # noqa: S108 - private to the run
         "LANG": "C.UTF-8",
         "PYTHONNOUSERSITE": "1",
         "GIT_CONFIG_GLOBAL": "/dev/null",

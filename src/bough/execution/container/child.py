@@ -17,7 +17,7 @@ from typing import Any, Final, Self
 from bough.cancellation import finish
 from bough.execution.container.engine import engine_errors, is_refusal
 from bough.execution.process.cgroup import DelayedGroup, Group
-from bough.execution.process.child import ChildProcess, Launch
+from bough.execution.process.child import ChildProcess, Descriptors, Launch
 from bough.execution.process.files import Collected
 from bough.execution.process.workspace import Workspace
 from bough.execution.request import Plan
@@ -152,7 +152,7 @@ class ContainerChild(ChildProcess):
             if self._status.fileno() >= 0:
                 self._status.shutdown(socket.SHUT_WR)
 
-    def _spawn(self, fds: tuple[int, int | None, int, int, int]) -> None:
+    def _spawn(self, fds: Descriptors) -> None:
         conf, stdin, stdout, stderr, status = fds
         source = os.open(os.devnull, os.O_RDONLY) if stdin is None else os.dup(stdin)
         try:
@@ -193,7 +193,7 @@ class Invitation:
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         owner = workspace.identity.owner or (os.geteuid(), os.getegid())
         with open_descriptor(workspace.exchange) as folder:
-            self._listener.bind(f"/proc/self/fd/{folder}/socket")  # the name of a socket has at most 107 bytes
+            self._listener.bind(f"/proc/self/fd/{folder}/socket")  # a short path: the kernel allows only 107 bytes
             os.chmod("socket", 0o600, dir_fd=folder)
             os.chown("socket", *owner, dir_fd=folder, follow_symlinks=False)
             fd = os.open("token", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400, dir_fd=folder)

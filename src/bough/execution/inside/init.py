@@ -107,11 +107,11 @@ def set_limits(limits):
         try:
             call("setrlimit", RLIMITS[name], value.to_bytes(8, sys.byteorder) * 2)
         except OSError:
-            if not is_bounded(RLIMITS[name], value):
+            if not is_limited(RLIMITS[name], value):
                 raise
 
 
-def is_bounded(number, value):
+def is_limited(number, value):
     """Whether the hard limit of a resource is `value` or lower."""
     import resource
 

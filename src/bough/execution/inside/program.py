@@ -99,7 +99,7 @@ class PackageStartup:
 
     @classmethod
     def find_spec(cls, name, path=None, target=None):
-        """Run the start-up code, remove this hook, and search the module again."""
+        """Remove this hook, run the start-up code, and search for the module again."""
         sys.meta_path.remove(cls)
         add_packages()
         return sys.modules["_frozen_importlib"]._find_spec(name, path, target)

@@ -40,6 +40,9 @@ STATUS: Final = "{status}"
 CONTROL: Final = "{control}"
 """Placeholder in an argument list for the control socket."""
 
+Descriptors = tuple[int, int | None, int, int, int]
+"""The descriptors of configuration, stdin (None if it is empty), stdout, stderr and status socket."""
+
 _MAX_REPORT_BYTES = 4096
 
 
@@ -210,8 +213,8 @@ class ChildProcess:
         self._status.setblocking(False)
         self._loop.add_reader(self._status, self._read_report)
 
-    def _spawn(self, fds: tuple[int, int | None, int, int, int]) -> None:
-        """Start the process with `fds`: configuration, stdin (None if empty), stdout, stderr, and status socket."""
+    def _spawn(self, fds: Descriptors) -> None:
+        """Start the process with the given descriptors."""
         conf, stdin, stdout, stderr, status = fds
         names = {CONF: str(conf), STATUS: str(status)}
         self._process = subprocess.Popen(  # noqa: S603 - the command is bough's own
@@ -342,7 +345,7 @@ class ConnectedChild(ChildProcess):
         super().__init__(launch)
         self._streams = (stdin, stdout)
 
-    def _spawn(self, fds: tuple[int, int | None, int, int, int]) -> None:
+    def _spawn(self, fds: Descriptors) -> None:
         conf, _, _, stderr, status = fds
         super()._spawn((conf, *self._streams, stderr, status))
 

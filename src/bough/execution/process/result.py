@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from typing import Final
 
 from bough.errors import ExecutorError
 from bough.execution.base import CodeExecutionResult, Isolation
@@ -11,6 +12,8 @@ from bough.execution.process.child import ProcessEnd
 from bough.execution.process.files import Collected
 from bough.execution.process.workspace import stale_workspace_error
 from bough.execution.request import Plan
+
+_SIGKILL: Final = 9
 
 
 def build_result(
@@ -36,7 +39,7 @@ def build_result(
         exit_code=exit_code,
         signal=signal,
         timed_out=ended.killed_by == "timeout",
-        killed_by=ended.killed_by or ("memory" if memory_ran_out and signal == 9 else None),
+        killed_by=ended.killed_by or ("memory" if memory_ran_out and signal == _SIGKILL else None),
         stdout_truncated=ended.stdout.kept.truncated,
         stderr_truncated=ended.stderr.kept.truncated,
         stdout_bytes=ended.stdout.kept.total_bytes,
@@ -61,7 +64,7 @@ def make_timed_out(plan: Plan, *, isolation: Isolation) -> CodeExecutionResult:
 def _parse_status(ended: ProcessEnd) -> tuple[int | None, int | None]:
     """Return (exit code, signal), of which exactly one is set."""
     if ended.killed_by is not None or ended.wait_status is None:
-        return None, 9
+        return None, _SIGKILL
     code = os.waitstatus_to_exitcode(ended.wait_status)
     return (code, None) if code >= 0 else (None, -code)
 

@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from bough.execution.process.child import GRACE_SECONDS, ChildProcess, Launch
+from bough.execution.process.child import GRACE_SECONDS, ChildProcess, Descriptors, Launch
 
 SUPERVISOR_ENVIRONMENT: Final[Mapping[str, str]] = {"HOME": "/"}
 """sandlock needs a home folder, and the uid of a run may have none."""
@@ -178,7 +178,7 @@ class ForkedChild(ChildProcess):
         """The pid of the supervisor."""
         return super().pid if self._forked is None else self._forked.pid
 
-    def _spawn(self, fds: tuple[int, int | None, int, int, int]) -> None:
+    def _spawn(self, fds: Descriptors) -> None:
         conf, stdin, stdout, stderr, status = fds
         null = os.open(os.devnull, os.O_RDONLY) if stdin is None else stdin
         try:

@@ -27,6 +27,7 @@ from bough.execution.process.child import (
     CONF,
     STATUS,
     ChildProcess,
+    Descriptors,
     ExitReport,
     Launch,
     list_descendants,
@@ -212,7 +213,7 @@ class SessionCall(ChildProcess):
             self.killed_by = reason
             self._session.kill()
 
-    def _spawn(self, fds: tuple[int, int | None, int, int, int]) -> None:
+    def _spawn(self, fds: Descriptors) -> None:
         conf, stdin, stdout, stderr, status = fds
         source = os.open(os.devnull, os.O_RDONLY) if stdin is None else os.dup(stdin)
         try:

@@ -20,7 +20,7 @@ from typing import Any, Final, Protocol
 from bough import tree
 from bough.execution.base import ExecutionLimits
 from bough.execution.process.cgroup import DelayedGroup
-from bough.execution.process.child import CONTROL, ChildProcess, Launch, list_descendants
+from bough.execution.process.child import CONTROL, ChildProcess, Descriptors, Launch, list_descendants
 from bough.execution.process.identity import Identity
 from bough.execution.process.run_directory import RunDirectory
 from bough.execution.process.workspace import Workspace
@@ -197,7 +197,7 @@ class WarmChild(ChildProcess):
         """The pid of the zygote's bubblewrap process."""
         return self._zygote.process.pid
 
-    def _spawn(self, fds: tuple[int, int | None, int, int, int]) -> None:
+    def _spawn(self, fds: Descriptors) -> None:
         conf, stdin, stdout, stderr, status = fds
         source = os.open(os.devnull, os.O_RDONLY) if stdin is None else os.dup(stdin)
         try:
