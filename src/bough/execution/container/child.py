@@ -83,7 +83,7 @@ class ExecRun(ContainerRun):
             return 0
 
     def has_ended(self) -> bool:
-        """Whether that process has exited."""
+        """Whether the run's first process has exited."""
         try:
             return not self._api.exec_inspect(self._id)["Running"]
         except engine_errors() as error:

@@ -386,23 +386,25 @@ class ContainerCodeExecutor(CodeExecutorMixin):
             SandboxUnavailable: The engine, the image or libseccomp is missing.
         """
         try:
-            program = filter_program()
+            filter_code = filter_program()
         except (ImportError, RuntimeError) as error:
             raise SandboxUnavailable("libseccomp or pyseccomp is missing.", hint=SECCOMP_INSTALL) from error
         try:
             engine = connect(self._docker_host)
         except SandboxUnavailable as error:
-            if error.__cause__ is not None and not isinstance(error.__cause__, ImportError):
+            is_engine_failure = error.__cause__ is not None and not isinstance(error.__cause__, ImportError)
+            if is_engine_failure:
                 self._failure = error.message
             raise
         with ExitStack() as on_failure:
             on_failure.callback(engine.close)
             image_id = self._find_image(engine)
-            # Before any container is created: a container would remain forever if this process was killed without it.
-            if path := parse_socket_path(self._docker_host):
-                self._janitor = ContainerJanitor(path, f"{_OWNER_LABEL}={self._owner}")
+            socket_path = parse_socket_path(self._docker_host)
+            # Before any container is created: if this process is killed, only the janitor removes its containers.
+            if socket_path:
+                self._janitor = ContainerJanitor(socket_path, f"{_OWNER_LABEL}={self._owner}")
             on_failure.pop_all()
-        return engine, image_id, program
+        return engine, image_id, filter_code
 
     @property
     def _owner(self) -> str:
@@ -673,6 +675,7 @@ class ContainerCodeExecutor(CodeExecutorMixin):
             )
 
     def _read_file(self, path: str, max_bytes: int) -> bytes | None:
+        """Return the content of a regular file of the container; None if it does not exist."""
         from docker import errors
 
         try:

@@ -36,10 +36,10 @@ class ContainerDisk:
     def __init__(self, engine: Any, container: str, workspace: Path, limit_bytes: int) -> None:
         self._engine = engine
         self._container = container
-        own = _find_own_files(engine, container)
-        self._is_readable = own is not None
-        self._use = DiskUse((str(workspace), *([] if own is None else [own])))
-        self._reported_bytes = limit_bytes
+        added_files = _find_added_files(engine, container)
+        self._is_readable = added_files is not None
+        self._use = DiskUse((str(workspace), *([] if added_files is None else [added_files])))
+        self._threshold_bytes = limit_bytes
         self._next_check = 0.0
         self._lock = threading.Lock()
 
@@ -54,9 +54,9 @@ class ContainerDisk:
                 return False
             used = self.measure()
             self._next_check = time.monotonic() + max(POLL_SECONDS, _PAUSE_FACTOR * (time.monotonic() - started_at))
-            if used <= self._reported_bytes:
+            if used <= self._threshold_bytes:
                 return False
-            self._reported_bytes = used
+            self._threshold_bytes = used
             return True
 
     def measure(self) -> int:
@@ -64,11 +64,11 @@ class ContainerDisk:
         if self._is_readable:
             return self._use.measure()
         listed = self._engine.api.containers(all=True, size=True, filters={"id": self._container})
-        own = sum(int(container.get("SizeRw") or 0) for container in listed)
-        return own + self._use.measure()
+        added_bytes = sum(int(container.get("SizeRw") or 0) for container in listed)
+        return added_bytes + self._use.measure()
 
 
-def _find_own_files(engine: Any, container: str) -> str | None:
+def _find_added_files(engine: Any, container: str) -> str | None:
     """Return the engine's folder with the files that a container has added; None if it cannot be read. Blocks."""
     driver: dict[str, Any] = engine.api.inspect_container(container).get("GraphDriver") or {}
     data: dict[str, str] = driver.get("Data") or {}

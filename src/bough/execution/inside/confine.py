@@ -223,7 +223,7 @@ def confine_supervisor(sandlock, boundary):
     sandlock.confine(sandlock.Sandbox(fs_readable=["/"], fs_writable=writable))
 
 
-def start(sandlock, conf, status_fd):
+def supervise(sandlock, conf, status_fd):
     """Run `init.py` in a sandbox, which runs the program and reports its end; then kill every remaining process."""
     for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(name, signal.SIG_IGN)
@@ -314,7 +314,7 @@ def serve(sandlock, control):
                 other.close()  # otherwise the host could not detect that the forking process has exited
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            return begin(sandlock, fds, connection)
+            return become_supervisor(sandlock, fds, connection)
         runs[pid] = connection
         for fd in fds:
             os.close(fd)
@@ -347,7 +347,7 @@ def report_ended(runs):
                 pass
 
 
-def begin(sandlock, fds, connection):
+def become_supervisor(sandlock, fds, connection):
     """Send this process's pid to the host, wait for its answer, and become the supervisor of one run."""
     os.setsid()
     pidfd = os.pidfd_open(os.getpid())
@@ -361,7 +361,7 @@ def begin(sandlock, fds, connection):
         os.dup2(fd, number)
         os.close(fd)
     conf = init.read_configuration(str(conf_fd))
-    start(sandlock, conf, status_fd)
+    supervise(sandlock, conf, status_fd)
 
 
 def main():
@@ -373,7 +373,7 @@ def main():
     elif mode == "serve":
         serve(sandlock, socket.socket(fileno=int(sys.argv[3])))
     else:
-        start(sandlock, init.read_configuration(sys.argv[3]), int(sys.argv[4]))
+        supervise(sandlock, init.read_configuration(sys.argv[3]), int(sys.argv[4]))
 
 
 if __name__ == "__main__":

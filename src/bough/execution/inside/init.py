@@ -81,7 +81,7 @@ def drop_bounding_set():
         call("prctl", PR_CAPBSET_DROP, capability, 0, 0, 0)
 
 
-def check_shown(entries):
+def check_identities(entries):
     """Check that each path leads to the file that the host checked, and is read-only if required.
 
     Args:
@@ -304,7 +304,7 @@ def hand_over_listener(port, status_fd):
 def check_mounts(conf, status_fd):
     """Check the mounted files before the program starts; if one has been replaced, report the error and exit."""
     try:
-        check_shown(conf.get("shown", ()))
+        check_identities(conf.get("shown", ()))
     except OSError as error:
         os.write(status_fd, b"e %d\n" % error.errno)
         os._exit(127)
@@ -317,7 +317,7 @@ def start():
     conf = read_configuration(sys.argv[2])
     if status_fd == 0:
         status_fd = free_stdin(conf["stdin"])
-    check_mounts(conf, status_fd)  # before dropping capabilities, as another user's folder needs one of them
+    check_mounts(conf, status_fd)  # before dropping capabilities: one is needed to read another user's folder
     if conf["uid"] is not None:
         drop_bounding_set()
         drop_privileges(conf["uid"], conf["gid"])

@@ -51,7 +51,7 @@ def create_mounts(conf):
             mount(None, target, None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV)
     for path, identity in conf["guarded"]:
         make_read_only("/work", path, identity)
-    init.check_shown(conf["shown"])  # while this process may still read every folder
+    init.check_identities(conf["shown"])  # while this process may still read every folder
     for target in ("/tmp", "/dev/shm"):
         options = "size=%d,nr_inodes=%d,mode=1777" % (conf["tmp_bytes"], conf["tmp_names"])
         mount("tmpfs", target, "tmpfs", MS_NOSUID | MS_NODEV, options)

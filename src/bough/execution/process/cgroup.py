@@ -105,6 +105,9 @@ class DelayedGroup:
 
     Moving a process into a group takes the kernel 20 ms or more, because it waits for all processors. Short runs end
     earlier and save this time.
+
+    Args:
+        make: Creates the group; returns None if this process cannot create one.
     """
 
     def __init__(self, make: Callable[[], Group | None]) -> None:

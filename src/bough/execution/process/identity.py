@@ -64,8 +64,8 @@ def identity_for(workspace: str | None) -> Identity:
 
 def free_uid() -> int:
     """Return a random unused uid, from a reserved range or from the highest that this user namespace maps."""
-    first, number = _free_uids()
-    return first + secrets.randbelow(number)
+    first, count = _free_uids()
+    return first + secrets.randbelow(count)
 
 
 def uid_for_loan(state: os.stat_result, workspace: str) -> int:
@@ -78,23 +78,23 @@ def uid_for_loan(state: os.stat_result, workspace: str) -> int:
     Raises:
         SandboxUnavailable: This user namespace maps uid 0 only.
     """
-    first, number = _free_uids()
+    first, count = _free_uids()
     if first == 0:
         raise SandboxUnavailable(
             f"{workspace} belongs to root, and this machine has no other user that can run a script.",
             hint=f"Give the folder to an ordinary user: chown -R nobody {workspace}",
         )
     digest = hashlib.blake2b(b"%d:%d" % (state.st_dev, state.st_ino), digest_size=8).digest()
-    return first + int.from_bytes(digest) % number
+    return first + int.from_bytes(digest) % count
 
 
 def _free_uids() -> tuple[int, int]:
     """Return the first unused uid, and the number of consecutive unused uids."""
-    top = _highest_mapped_uid()
-    if top >= _FIRST_UID + _UID_COUNT:
+    highest_uid = _highest_mapped_uid()
+    if highest_uid >= _FIRST_UID + _UID_COUNT:
         return _FIRST_UID, _UID_COUNT
-    number = max(1, min(4096, top // 8))
-    return max(0, top - number + 1), number
+    count = max(1, min(4096, highest_uid // 8))
+    return max(0, highest_uid - count + 1), count
 
 
 def _highest_mapped_uid() -> int:

@@ -79,6 +79,7 @@ def _check_started(plan: Plan, ended: ProcessEnd) -> None:
     if ended.start_errno == errno.ESTALE:
         raise stale_workspace_error()
     if ended.start_errno is not None:
+        # For a Python file the interpreter runs already, so only entering the working folder can fail.
         subject = plan.argv[0] if plan.python is None else plan.cwd
         raise ExecutorError(
             f"{subject} could not be started: {os.strerror(ended.start_errno).lower()}.",

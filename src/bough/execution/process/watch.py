@@ -63,12 +63,12 @@ def _find_excess(
         return "work_bytes"
     if use.count_private_names(child.pid) > max_names(limits):
         return "tmp_bytes"
-    if not has_kernel_limit and uses_more_memory(child.pid, limits.memory_bytes - use.socket_bytes):
+    if not has_kernel_limit and exceeds_memory(child.pid, limits.memory_bytes - use.socket_bytes):
         return "memory"
     return None
 
 
-def uses_more_memory(pid: int, limit_bytes: int) -> bool:
+def exceeds_memory(pid: int, limit_bytes: int) -> bool:
     """Whether the descendants of `pid` together use more than `limit_bytes`. Blocks; O(processes).
 
     The resident size is cheap to read, but counts a shared page once per process. Only if its sum exceeds the limit,

@@ -223,7 +223,8 @@ def _write_inputs(work: str, plan: Plan, identity: Identity) -> tuple[dict[str, 
         PermissionDenied: The folder has more guarded entries than can be mounted read-only.
     """
     with open_descriptor(work) as root:
-        if plan.file_identities.get(WORK, identity_of(os.fstat(root))) != identity_of(os.fstat(root)):
+        root_identity = identity_of(os.fstat(root))
+        if plan.file_identities.get(WORK, root_identity) != root_identity:
             raise stale_workspace_error()
         for file in plan.request.input_files:
             write_file(root, file, owner=identity.owner)

@@ -67,7 +67,7 @@ class PreloadedSupervisor:
         """Start the process, unless it is running.
 
         Raises:
-            OSError: It could not be started.
+            OSError: The process could not be started.
         """
         with self._lock:
             if self.process is None:

@@ -150,7 +150,7 @@ class Interpreter:
 def find_interpreter() -> Interpreter:
     """Return the machine's own Python if there is one, otherwise the one that runs bough.
 
-    Packages of a virtual environment are not available in it, only the standard library and its own packages.
+    A script can import its standard library and its installed packages, but no package of a virtual environment.
     """
     for path in _SYSTEM_PYTHONS:
         if os.path.realpath(path).startswith("/usr/") and os.access(path, os.X_OK):

@@ -79,24 +79,24 @@ class Session:
             OSError: The interpreter could not be started, or exited at once.
             TimeoutError: The interpreter was not ready in time.
         """
-        self.status, status = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.calls, calls = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.call_socket_inode = os.fstat(calls.fileno()).st_ino
+        self.status, inner_status = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.calls, inner_calls = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.call_socket_inode = os.fstat(inner_calls.fileno()).st_ino
         conf = open_in_memory(_marshal(launch), "bough-configuration")
-        numbers = {CONF: str(conf), STATUS: str(status.fileno())}
+        numbers = {CONF: str(conf), STATUS: str(inner_status.fileno())}
         try:
             self.process = subprocess.Popen(  # noqa: S603, ASYNC220 - bough's own command; starting one takes 2 ms
                 [numbers.get(word, word) for word in launch.argv],
-                stdin=calls.fileno(),
+                stdin=inner_calls.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 env=launch.env,
-                pass_fds=(*launch.pass_fds, conf, status.fileno()),
+                pass_fds=(*launch.pass_fds, conf, inner_status.fileno()),
                 start_new_session=True,
             )
         finally:
-            status.close()
-            calls.close()
+            inner_status.close()
+            inner_calls.close()
             for fd in (conf, *launch.pass_fds):
                 os.close(fd)
         self.status.setblocking(False)
@@ -455,6 +455,7 @@ class Sessions:
             watch=lambda child: watch(child, plan, workspace, group=session.group),
             collect_output=lambda: finish(asyncio.to_thread(workspace.collect, plan)),
         )
+        # A new interpreter that exits before its first run is an error, which `build_result` raises.
         if not call.is_ready and call.killed_by is None and not session.alive and session.has_run:
             raise _InterpreterExitedError
         session.has_run = True

@@ -143,7 +143,7 @@ class WarmSandboxes:
         self._zygotes[key] = zygote
         self._mark_used(key)
         while len(self._zygotes) > self._max_kept:
-            idle_keys = [key for key, sandbox in self._zygotes.items() if not sandbox.busy.locked()]
+            idle_keys = [other for other, sandbox in self._zygotes.items() if not sandbox.busy.locked()]
             self._close_in_background(idle_keys[0])  # there is at least one: the new zygote
 
     def _mark_used(self, key: Key) -> None:
