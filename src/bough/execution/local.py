@@ -96,7 +96,7 @@ class LocalSandboxCodeExecutor(CodeExecutorMixin):
         if plan.timeout_seconds == 0:
             return make_timed_out(plan, isolation=rung.isolation)
         if plan.rules:
-            return await self._run_online(plan, rung)
+            return await self._run_with_network(plan, rung)
         execution_id = plan.request.execution_id
         is_own_loop = self._loop is asyncio.get_running_loop()
         if execution_id is not None and self._sessions is not None and self._is_stateful(plan):
@@ -136,7 +136,7 @@ class LocalSandboxCodeExecutor(CodeExecutorMixin):
         await self._warm.settle()
         return self._warm.has(plan)
 
-    async def _run_online(self, plan: Plan, rung: Rung) -> CodeExecutionResult:
+    async def _run_with_network(self, plan: Plan, rung: Rung) -> CodeExecutionResult:
         """Run `plan` with access to its domains, in a new sandbox with a network namespace.
 
         Raises:
@@ -145,7 +145,7 @@ class LocalSandboxCodeExecutor(CodeExecutorMixin):
         """
         if not isinstance(rung, BubblewrapRung):
             raise SandboxUnavailable(
-                "Network by domains needs bubblewrap.", hint="apt-get install bubblewrap, or ask for no network."
+                "Network access needs bubblewrap.", hint="apt-get install bubblewrap, or request no network."
             )
         if self._is_stateful(plan) and plan.request.execution_id is not None:
             raise InvalidInput("A stateful run has no network.", hint="Run it without an execution_id.")

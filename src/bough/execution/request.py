@@ -216,6 +216,7 @@ def _check_arguments(request: CodeExecutionInput) -> None:
 
 
 def _check_text(text: str, noun: str) -> None:
+    """Refuse a text that cannot be an argument or environment value of a program."""
     try:
         raw = os.fsencode(text)
     except UnicodeEncodeError as error:
@@ -239,6 +240,7 @@ def _check_limits(limits: ExecutionLimits) -> None:
 
 
 def _check_files(request: CodeExecutionInput) -> None:
+    """Refuse input files with invalid or repeated names, and too many or too large ones."""
     if len(request.input_files) > MAX_INPUT_FILES:
         raise InvalidInput(
             f"There are {len(request.input_files)} input files, and at most {MAX_INPUT_FILES} are allowed.",
@@ -248,7 +250,7 @@ def _check_files(request: CodeExecutionInput) -> None:
     for file in request.input_files:
         split_path(file.path, subject="input file name")
         if file.path in names:
-            raise InvalidInput(f"The input file {file.path!r} is given twice.", hint="Give every name once.")
+            raise InvalidInput(f"The input file {file.path!r} is given twice.", hint="Give each name once.")
         names.add(file.path)
     _check_no_file_is_folder(names)
     total = sum(len(file.content) for file in request.input_files)

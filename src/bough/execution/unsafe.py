@@ -153,7 +153,8 @@ def _map_mount(mount: Mount, workspace: Workspace) -> dict[str, str]:
 
 
 def _map_path(path: str, host_paths: dict[str, str]) -> str:
-    for inside in sorted(host_paths, key=len, reverse=True):
-        if path == inside or path.startswith(inside + "/"):
-            return host_paths[inside] + path[len(inside) :]
+    """Return the host path of a path inside, by its longest known parent folder; other paths are unchanged."""
+    for folder in sorted(host_paths, key=len, reverse=True):
+        if path == folder or path.startswith(folder + "/"):
+            return host_paths[folder] + path[len(folder) :]
     return path

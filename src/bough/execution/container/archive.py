@@ -20,7 +20,7 @@ def pack_folder(source: Path, target: str) -> bytes:
     Links are packed as links; devices and pipes are omitted. The whole archive is in memory. Blocks; O(bytes).
     """
 
-    def own(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    def give_to_root(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
         if not (entry.isfile() or entry.isdir() or entry.issym()):
             return None
         entry.uid = entry.gid = 0
@@ -30,7 +30,7 @@ def pack_folder(source: Path, target: str) -> bytes:
 
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
-        tar.add(source, arcname=target.strip("/"), filter=own)
+        tar.add(source, arcname=target.strip("/"), filter=give_to_root)
     return buffer.getvalue()
 
 

@@ -54,6 +54,7 @@ class Hierarchy:
         return group
 
     def _set_limit(self, controller: str, folder: str, limits: ExecutionLimits) -> None:
+        """Write the limits of one controller into the folder of a group."""
         if controller == "pids":
             _write(folder, "pids.max", limits.processes + _OWN_PROCESSES)
         elif self.version == 1:
@@ -220,6 +221,7 @@ def _find_existing(mount: str, path: str) -> str:
 
 
 def _read_lines(folder: str, name: str) -> list[str]:
+    """Return the lines of a file; empty if it cannot be read."""
     try:
         with open(os.path.join(folder, name)) as source:
             return source.read().splitlines()

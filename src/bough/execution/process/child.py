@@ -323,6 +323,7 @@ class ChildProcess:
         return ExitReport.parse(bytes(self._report))
 
     def _make_end(self, stdout: Pipe, stderr: Pipe, wall_seconds: float) -> ProcessEnd:
+        """Return how the tree ended; the usage of the first process, if known, includes that of its descendants."""
         report = self._get_final_report()
         usage = self._usage
         return ProcessEnd(

@@ -101,6 +101,7 @@ class Walk:
         folder.names = sorted(list_names(folder.fd, self.max_entries + 1 - self._seen), reverse=True)
 
     def _skip(self, folder: Folder, name: str) -> bool:
+        """Whether to omit an entry, because it is guarded or the limit of entries is reached; record it if required."""
         self._seen += 1
         if self._seen > self.max_entries:
             self._skip_once("*", "too many entries")
@@ -186,6 +187,7 @@ def matches_globs(path: str, globs: Sequence[str] | None) -> bool:
 
 
 def _matches(parts: list[str], pattern: list[str]) -> bool:
+    """Whether the parts of a path match the parts of a pattern."""
     if not pattern:
         return not parts
     if pattern[0] == "**":

@@ -76,6 +76,7 @@ class AllowListProxy:
         self._server = await asyncio.start_server(self._handle_connection, sock=listener, limit=_HEAD_BYTES)
 
     async def _handle_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Forward the request of a connection, or respond with the status of its refusal; then close the connection."""
         task = asyncio.current_task()
         if len(self._connections) >= MAX_CONNECTIONS or task is None:
             writer.close()

@@ -76,6 +76,7 @@ class Workspace:
 
     @classmethod
     def _prepare(cls, plan: Plan, run_directory: RunDirectory, folder: str, identity: Identity) -> Workspace:
+        """Create the folders in `folder`, and write code and input files."""
         paths = {name: os.path.join(folder, name) for name in ("work", "code", "tmp", "exchange")}
         _make_folder(paths["work"], 0o700, identity)
         _make_folder(paths["code"], 0o700, identity)

@@ -87,10 +87,11 @@ class BubblewrapRung:
     _system_mounts: tuple[str, ...] = ()
 
     async def probe(self) -> RungReport:
-        """Find bubblewrap in PATH and run `true` in it, with every option of a run."""
+        """Find bubblewrap in PATH, and run a Python program in it with the options of a run."""
         return await asyncio.to_thread(self._probe)
 
     def _probe(self) -> RungReport:
+        """Build the filters, and try each interpreter until one works. Blocks."""
         bwrap = shutil.which("bwrap")
         if bwrap is None:
             return self._report_missing("The program bwrap is not in PATH.", "apt-get install bubblewrap")

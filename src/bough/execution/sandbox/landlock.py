@@ -78,6 +78,7 @@ class LandlockRung:
         return await asyncio.to_thread(self._probe)
 
     def _probe(self) -> RungReport:
+        """Build the filter, and try each interpreter until one works. Blocks."""
         if _find_package_folder() is None:
             return self._report_missing("The Python package sandlock is not installed.", "pip install sandlock")
         try:

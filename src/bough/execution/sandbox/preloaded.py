@@ -118,6 +118,7 @@ class PreloadedSupervisor:
                 process.wait()
 
     def _start(self) -> None:
+        """Start the process; the caller has the lock."""
         control, other_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with other_end:
             try:

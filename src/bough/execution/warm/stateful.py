@@ -470,6 +470,7 @@ class Sessions:
         self._timers[key] = asyncio.get_running_loop().call_later(self._idle_seconds, self._end_idle, key)
 
     def _end_idle(self, key: Key) -> None:
+        """Close an idle session; if it is busy, its idle time starts again."""
         if self._locks[key].locked():
             self._mark_used(key)
         else:

@@ -154,6 +154,7 @@ class WarmSandboxes:
         self._timers[key] = asyncio.get_running_loop().call_later(self._idle_seconds, self._end_idle, key)
 
     def _end_idle(self, key: Key) -> None:
+        """Close an idle zygote; if it is busy, its idle time starts again."""
         zygote = self._zygotes.get(key)
         if zygote is not None and zygote.busy.locked():
             self._mark_used(key)
