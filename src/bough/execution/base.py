@@ -132,16 +132,16 @@ class Guards:
         inside = [path for path in relative_paths if path != os.curdir and path.split(os.sep)[0] != os.pardir]
         return replace(self, paths=tuple(dict.fromkeys((*self.paths, *inside))))
 
-    def is_root(self, parts: Sequence[str]) -> bool:
+    def is_guarded(self, parts: Sequence[str]) -> bool:
         """Whether the path with these parts is a guarded file or folder."""
-        folded = [part.casefold() for part in parts]
-        if folded[-1] in self.names or (len(parts) == 1 and folded[0] in self.top):
+        lower_parts = [part.casefold() for part in parts]
+        if lower_parts[-1] in self.names or (len(parts) == 1 and lower_parts[0] in self.top):
             return True
-        return any(path.casefold().split("/") == folded for path in self.paths)
+        return any(path.casefold().split("/") == lower_parts for path in self.paths)
 
     def covers(self, parts: Sequence[str]) -> bool:
         """Whether the path with these parts is a guarded file or folder, or lies in a guarded folder."""
-        return any(self.is_root(parts[: end + 1]) for end in range(len(parts)))
+        return any(self.is_guarded(parts[:length]) for length in range(1, len(parts) + 1))
 
 
 USUAL_GUARDS = Guards()

@@ -157,10 +157,10 @@ class LocalSandboxCodeExecutor(CodeExecutorMixin):
         return await run_process(
             plan,
             run_directory=self._run_directory,
-            launch=rung.launch,
+            make_launch=rung.launch,
             isolation=rung.isolation,
             identity=rung.identity(plan),
-            child=self.supervisor.child if isinstance(rung, LandlockRung) else ChildProcess,
+            make_child=self.supervisor.child if isinstance(rung, LandlockRung) else ChildProcess,
         )
 
     async def run_connected(self, request: CodeExecutionInput, *, stdin: int, stdout: int) -> CodeExecutionResult:
@@ -179,10 +179,10 @@ class LocalSandboxCodeExecutor(CodeExecutorMixin):
         return await run_process(
             plan,
             run_directory=self._run_directory,
-            launch=rung.launch,
+            make_launch=rung.launch,
             isolation=rung.isolation,
             identity=rung.identity(plan),
-            child=partial(ConnectedChild, stdin=stdin, stdout=stdout),
+            make_child=partial(ConnectedChild, stdin=stdin, stdout=stdout),
         )
 
     async def healthy(self) -> bool:
@@ -216,6 +216,7 @@ class LocalSandboxCodeExecutor(CodeExecutorMixin):
             await asyncio.to_thread(self._run_directory.close)
 
     async def _close_sandboxes(self) -> None:
+        """Close warm sandboxes and persistent interpreters. Must run in the event loop to which they belong."""
         if self._warm is not None:
             await self._warm.close()
         if self._sessions is not None:

@@ -60,7 +60,7 @@ class UnsafeLocalCodeExecutor(CodeExecutorMixin):
             run_process(
                 plan,
                 run_directory=self._run_directory,
-                launch=_launch,
+                make_launch=_launch,
                 isolation=self.isolation,
                 identity=Identity(),
             ),

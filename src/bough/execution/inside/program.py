@@ -145,12 +145,12 @@ def hide_own_frames():
 
 def execute_main(program, namespace):
     """Execute the program's code in this process, and exit if no teardown of the interpreter is needed."""
-    loaded, frozen = set(sys.modules), gc.get_freeze_count()
+    loaded_modules, frozen_count = set(sys.modules), gc.get_freeze_count()
     exec(program, namespace)
-    exit_early(loaded, frozen)
+    exit_early(loaded_modules, frozen_count)
 
 
-def exit_early(loaded, frozen):
+def exit_early(loaded_modules, frozen_count):
     """Exit without the interpreter's teardown, after the same steps as the interpreter; return if it is needed.
 
     The teardown destroys modules one by one and so writes to every page of memory. In a forked process, the kernel must
@@ -158,16 +158,18 @@ def exit_early(loaded, frozen):
     a finalizer.
 
     Args:
-        loaded: The names of the modules that were loaded before the program.
-        frozen: The number of untracked objects before the program.
+        loaded_modules: The names of the modules that were loaded before the program.
+        frozen_count: The number of objects that garbage collection ignored before the program.
     """
     try:
         if "threading" in sys.modules:
             sys.modules["threading"]._shutdown()
         atexit._run_exitfuncs()
-        if _thread._count() or gc.get_freeze_count() > frozen:
+        if _thread._count() or gc.get_freeze_count() > frozen_count:
             return
-        if any(map(is_extension_module, set(sys.modules) - loaded)) or any(map(has_finalizer, gc.get_objects())):
+        if any(map(is_extension_module, set(sys.modules) - loaded_modules)) or any(
+            map(has_finalizer, gc.get_objects())
+        ):
             return
         for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
             stream.flush()

@@ -183,11 +183,11 @@ def find_usable_hierarchy() -> Hierarchy | None:
 
 def _find_version_1() -> Hierarchy | None:
     """Return the version 1 groups of this process; None if a controller is missing."""
-    own = _read_groups("self")
-    mounted = {name: os.path.join(ROOT, name) for name in _CONTROLLERS}
-    if not all(name in own and os.path.isdir(path) for name, path in mounted.items()):
+    group_paths = _read_groups("self")
+    mount_points = {name: os.path.join(ROOT, name) for name in _CONTROLLERS}
+    if not all(name in group_paths and os.path.isdir(path) for name, path in mount_points.items()):
         return None
-    parents = {name: _find_existing(path, own[name]) for name, path in mounted.items()}
+    parents = {name: _find_existing(path, group_paths[name]) for name, path in mount_points.items()}
     return Hierarchy(1, parents)
 
 

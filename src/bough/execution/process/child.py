@@ -247,7 +247,7 @@ class ChildProcess:
         await self._kill_leftovers()
 
     async def _wait_for_exit(self, pipes: tuple[Pipe, Pipe]) -> None:
-        """Wait until the first process has exited and all output is read; both may take `GRACE_SECONDS` at most."""
+        """Wait until the first process has exited, at most `GRACE_SECONDS`; then as long until all output is read."""
         timer = self._loop.call_later(GRACE_SECONDS, self._kill)
         await self._wait_for_first_process()
         timer.cancel()

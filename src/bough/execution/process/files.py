@@ -107,7 +107,7 @@ class Walk:
             self._skip_once("*", "too many entries")
             return True
         parts = (*folder.parts, name)
-        is_guarded = self.guards.is_root(parts)
+        is_guarded = self.guards.is_guarded(parts)
         if is_guarded and self.reports_guarded:
             self.skipped.append(("/".join(parts), "guarded name"))
         return is_guarded

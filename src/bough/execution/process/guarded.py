@@ -142,7 +142,7 @@ def find_guarded(root_fd: int, guards: Guards) -> GuardedEntries:
 def set_aside(root_fd: int, guards: Guards, before: GuardedEntries) -> list[tuple[str, str]]:
     """Rename the guarded entries that are new; return (path, reason for `output_skipped`) of each. Blocks; O(names).
 
-    They are not deleted, because a person may have created them during the run. An earlier entry is not renamed, even
+    The new entries are not deleted, because a person may have created them during the run. An earlier entry is not renamed, even
     if the run has moved its parent folder. Missing guarded links are restored. Must be called after all processes of
     the run have ended.
     """
@@ -226,20 +226,17 @@ class _GuardedWalk:
             names = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
         if ".git" in self._guards.names and is_repository([name for name, _ in names]):
             is_root = folder.above is None
-            if not is_root and self._earlier_identities is None:
-                folder.names = [os.curdir]
-                return
-            if (
-                not is_root
-                and self._earlier_identities is not None
-                and identity_of(os.fstat(folder.fd)) in self._earlier_identities
-            ):
-                return
+            if not is_root:
+                if self._earlier_identities is None:
+                    folder.names = [os.curdir]
+                    return
+                if identity_of(os.fstat(folder.fd)) in self._earlier_identities:
+                    return
             guarded_names = _REPOSITORY_NAMES if self._root_was_repository and is_root else ("HEAD",)
             folder.names += guarded_names
             names = [(name, is_folder) for name, is_folder in names if name not in guarded_names]
         for name, is_folder in names:
-            if name.casefold() in self._names and self._guards.is_root((*folder.parts, name)):
+            if name.casefold() in self._names and self._guards.is_guarded((*folder.parts, name)):
                 folder.names.append(name)
             elif is_folder:
                 folder.folders.append(name)

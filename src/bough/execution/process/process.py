@@ -24,24 +24,24 @@ async def run_process(
     plan: Plan,
     *,
     run_directory: RunDirectory,
-    launch: Callable[[Plan, Workspace], Launch],
+    make_launch: Callable[[Plan, Workspace], Launch],
     isolation: Isolation,
     identity: Identity,
-    child: Callable[[Launch], ChildProcess] = ChildProcess,
+    make_child: Callable[[Launch], ChildProcess] = ChildProcess,
 ) -> CodeExecutionResult:
     """Run `plan` and return its result. No process and no temporary file remains, even after an error.
 
     Args:
-        launch: Returns the command of the plan.
+        make_launch: Returns the command of the plan.
         identity: The user of the run.
-        child: Creates the object that starts the command.
+        make_child: Creates the object that starts the command.
     """
     workspace = await prepare_workspace(plan, run_directory, identity)
     group = DelayedGroup(lambda: run_directory.new_group(plan.request.limits))
     proxy = AllowListProxy(plan.rules)
     try:
-        launched = replace(launch(plan, workspace), on_listener=proxy.serve if plan.rules else None)
-        ended, (collected, memory_ran_out) = await child(launched).run(
+        launch = replace(make_launch(plan, workspace), on_listener=proxy.serve if plan.rules else None)
+        ended, (collected, memory_ran_out) = await make_child(launch).run(
             timeout_seconds=plan.timeout_seconds,
             watch=lambda child: watch(child, plan, workspace, group=group),
             collect_output=lambda: finish(asyncio.to_thread(_collect_and_remove, plan, workspace, group)),
@@ -69,11 +69,11 @@ def _remove_run(workspace: Workspace, group: DelayedGroup) -> None:
 
 
 async def prepare_workspace(plan: Plan, run_directory: RunDirectory, identity: Identity) -> Workspace:
-    """Create the workspace of a run in another thread; it is removed again if the caller is cancelled meanwhile."""
-    making = asyncio.ensure_future(asyncio.to_thread(Workspace.prepare, plan, run_directory, identity))
+    """Create the workspace of a run in another thread. If the caller is cancelled, the workspace is removed again."""
+    preparing = asyncio.ensure_future(asyncio.to_thread(Workspace.prepare, plan, run_directory, identity))
     try:
-        return await finish(making)
+        return await finish(preparing)
     except asyncio.CancelledError:
-        if making.exception() is None:
-            await finish(asyncio.to_thread(making.result().remove))
+        if preparing.exception() is None:
+            await finish(asyncio.to_thread(preparing.result().remove))
         raise

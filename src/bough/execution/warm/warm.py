@@ -71,7 +71,7 @@ class WarmSandboxes:
             try:
                 result = await self._run(plan, zygote)
             except Conflict:
-                self._close_in_background(key)  # its mounts were made at its start, and stay wrong
+                self._close_in_background(key)  # it still has the mounts of its start, now of other files
                 raise
             if result is None:
                 self._close_in_background(key)
@@ -172,6 +172,7 @@ class WarmSandboxes:
             task.add_done_callback(self._closing.discard)
 
     async def _close_when_idle(self, zygote: Zygote) -> None:
+        """Close a zygote; if it is alive, after its current run."""
         if zygote.alive:
             async with zygote.busy:
                 await asyncio.to_thread(zygote.close)
