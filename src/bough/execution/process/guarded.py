@@ -142,9 +142,9 @@ def find_guarded(root_fd: int, guards: Guards) -> GuardedEntries:
 def set_aside(root_fd: int, guards: Guards, before: GuardedEntries) -> list[tuple[str, str]]:
     """Rename the guarded entries that are new; return (path, reason for `output_skipped`) of each. Blocks; O(names).
 
-    The new entries are not deleted, because a person may have created them during the run. An earlier entry is not renamed, even
-    if the run has moved its parent folder. Missing guarded links are restored. Must be called after all processes of
-    the run have ended.
+    The new entries are not deleted, because a person may have created them during the run. An earlier entry is not
+    renamed, even if the run has moved its parent folder. Missing guarded links are restored. Must be called after all
+    processes of the run have ended.
     """
     earlier_identities = {entry.identity for entry in before.found}
     renamed: list[tuple[str, str]] = []
