@@ -76,7 +76,7 @@ class ExecRun(ContainerRun):
         self._is_clean = False
 
     def first_process(self) -> int:
-        """Return the process that the engine started."""
+        """Return the pid on this machine of the process that the engine started; 0 if it is unknown."""
         try:
             return int(self._api.exec_inspect(self._id)["Pid"])
         except engine_errors():

@@ -313,7 +313,7 @@ class ContainerCodeExecutor(CodeExecutorMixin):
         """
         await self.start()
         argv = (self._shell, "-c", command) if isinstance(command, str) else command
-        prepared = ContainerCommand(
+        container_command = ContainerCommand(
             argv=argv,
             user=user or self._options.get("user"),
             cwd=cwd or self._workspace_target,
@@ -324,7 +324,7 @@ class ContainerCodeExecutor(CodeExecutorMixin):
         )
         stop = threading.Event()
         async with self._turn:
-            running = asyncio.ensure_future(asyncio.to_thread(self._run_command, prepared, stop))
+            running = asyncio.ensure_future(asyncio.to_thread(self._run_command, container_command, stop))
             try:
                 return await asyncio.shield(running)
             except asyncio.CancelledError:

@@ -17,7 +17,7 @@ from the file `stdin` of the dict.
 # pyright: reportOptionalMemberAccess=false
 # ruff: noqa: S302 - as little as possible is imported, for old Pythons too
 
-import _signal as signal  # signal itself imports enum, which costs more than all other imports together
+import _signal as signal  # `signal` imports enum, which takes longer than all other imports together
 import gc
 import marshal
 import posix as os  # importing os takes another millisecond
@@ -272,6 +272,7 @@ def run(conf, status_fd):
         if ended is not None and os.getpid() == 1:
             kill_everything()  # before the report: the host collects files once it has the report
         report(status_fd, ended)
+        # The host reads the counters of the control group, which exists as long as this process, and then hangs up.
         while conf.get("stays") and os.read(status_fd, 1):
             pass
         os._exit(0)

@@ -7,13 +7,13 @@ Run as `python3 -I -S program.py FILE PATH0 [ARG…]`, it executes a Python file
 # pyright: reportOptionalMemberAccess=false
 # ruff: noqa: S606, S102 - as little as possible is imported, for old Pythons too
 
-import _signal as signal  # signal itself imports enum, which costs more than all the rest
+import _signal as signal  # `signal` imports enum, which takes longer than all other imports together
 import _thread
 import _weakref
 import atexit
 import builtins
 import gc
-import posix as os  # os itself is a millisecond for those who need it
+import posix as os  # importing `os` takes another millisecond
 import sys
 
 HARMLESS = (

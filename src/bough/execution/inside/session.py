@@ -10,7 +10,7 @@ it can achieve is a wrong exit code of its own.
 
 # pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false, reportArgumentType=false
 # pyright: reportOptionalMemberAccess=false
-# ruff: noqa: BLE001, S102, SIM115 - whatever the code raises is shown to whoever sent it
+# ruff: noqa: BLE001, S102, SIM115 - any exception of the code is shown to its sender
 import array
 import os
 import resource

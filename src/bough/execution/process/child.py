@@ -216,9 +216,9 @@ class ChildProcess:
     def _spawn(self, fds: Descriptors) -> None:
         """Start the process with the given descriptors."""
         conf, stdin, stdout, stderr, status = fds
-        names = {CONF: str(conf), STATUS: str(status)}
+        numbers = {CONF: str(conf), STATUS: str(status)}
         self._process = subprocess.Popen(  # noqa: S603 - the command is bough's own
-            [names.get(arg, arg) for arg in self._launch.argv],
+            [numbers.get(arg, arg) for arg in self._launch.argv],
             stdin=subprocess.DEVNULL if stdin is None else stdin,
             stdout=stdout,
             stderr=stderr,
@@ -226,7 +226,7 @@ class ChildProcess:
             pass_fds=(*self._launch.pass_fds, conf, status),
             start_new_session=True,
         )
-        # Not a watch of the pid, which another process may get after this one was reaped.
+        # A pidfd, because the pid may belong to another process once this one has been reaped.
         self._pidfd = os.pidfd_open(self._process.pid)
         self._loop.add_reader(self._pidfd, self._reap)
 

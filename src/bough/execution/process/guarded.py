@@ -167,7 +167,7 @@ def set_aside(root_fd: int, guards: Guards, before: GuardedEntries) -> list[tupl
 
 
 def _rename(fd: int, name: str, new_name: str) -> None:
-    """Rename an entry of a folder. If the mode of the folder forbids this, it is changed for the moment."""
+    """Rename an entry of a folder. If the folder's mode forbids this, it is changed temporarily."""
     try:
         os.rename(name, new_name, src_dir_fd=fd, dst_dir_fd=fd)
     except PermissionError:
