@@ -20,7 +20,7 @@ from bough.execution import (
     UnsafeLocalCodeExecutor,
 )
 from bough.execution.base import CodeExecutor
-from bough.execution.sandbox.landlock import serving_command
+from bough.execution.sandbox.landlock import make_serving_command
 from bough.execution.sandbox.preloaded import PreloadedSupervisor
 from bough.testing.docker_engine import IMAGE, engine, make_image
 
@@ -73,7 +73,7 @@ async def stateful() -> AsyncIterator[CodeExecutor]:
 @pytest.fixture(scope="session")
 def supervisor() -> Iterator[PreloadedSupervisor]:
     """What forks the supervisors of all runs behind Landlock. It lives through all that they are tried with."""
-    supervisor = PreloadedSupervisor(serving_command)
+    supervisor = PreloadedSupervisor(make_serving_command)
     supervisor.start()
     yield supervisor
     supervisor.close()

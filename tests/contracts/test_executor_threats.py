@@ -7,11 +7,11 @@ import os
 import pytest
 
 from bough.execution.base import CodeExecutor
-from bough.execution.process.cgroup import usable_hierarchy
+from bough.execution.process.cgroup import find_usable_hierarchy
 from bough.testing.executor_threats import ExecutorThreats, MountThreats
 
 IS_ROOT = os.geteuid() == 0
-WITHOUT_GROUPS = frozenset(() if usable_hierarchy() else {"test_memory_bomb_of_pages_that_are_not_mapped"})
+WITHOUT_GROUPS = frozenset(() if find_usable_hierarchy() else {"test_memory_bomb_of_pages_that_are_not_mapped"})
 """What is let through where no control group can be made, as for an ordinary user."""
 
 WITH_UID_OF_CALLER = frozenset(() if IS_ROOT else {"test_use_up_the_inotify_instances_of_the_caller"})

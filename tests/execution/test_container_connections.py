@@ -14,14 +14,14 @@ from bough.execution.container.child import Invitation
 from bough.execution.process.identity import identity_for
 from bough.execution.process.run_directory import RunDirectory
 from bough.execution.process.workspace import Workspace
-from bough.execution.request import plan
+from bough.execution.request import make_plan
 
 
 @pytest.mark.anyio
 async def test_a_run_that_is_cancelled_before_the_token_arrives_closes_its_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    run = plan(CodeExecutionInput(code="pass"), default_timeout_seconds=20.0)
+    run = make_plan(CodeExecutionInput(code="pass"), default_timeout_seconds=20.0)
     with closing(RunDirectory(groups=False)) as run_directory:
         workspace = Workspace.prepare(run, run_directory, identity_for(run.workspace))
         workspace.make_private()

@@ -11,9 +11,9 @@ import pytest
 
 from bough.errors import SandboxUnavailable
 from bough.execution import CodeExecutionInput, Isolation, LocalSandboxCodeExecutor, UnsafeLocalCodeExecutor
-from bough.execution.request import plan
+from bough.execution.request import make_plan
 from bough.execution.sandbox.bubblewrap import BubblewrapRung
-from bough.execution.sandbox.rung import own_interpreter
+from bough.execution.sandbox.rung import find_own_interpreter
 
 pytestmark = pytest.mark.anyio
 
@@ -58,7 +58,7 @@ async def test_a_bwrap_that_does_not_work_is_not_used(monkeypatch: pytest.Monkey
 @pytest.mark.needs("bubblewrap")
 async def test_an_interpreter_under_a_home_folder_is_shown() -> None:
     executor = LocalSandboxCodeExecutor(min_isolation=Isolation.NAMESPACES)
-    executor._rungs = (BubblewrapRung(_interpreter=own_interpreter()),)
+    executor._rungs = (BubblewrapRung(_interpreter=find_own_interpreter()),)
     result = await executor.execute(CodeExecutionInput(code="import sys, ssl; print(sys.version_info[:2])"))
     assert result.stdout.decode().strip() == str(sys.version_info[:2])
     await executor.aclose()
@@ -92,7 +92,7 @@ async def test_a_repeat_is_warm_without_being_asked_for() -> None:
         warm = executor._warm
         assert warm is not None
         await warm.settle()
-        assert warm.has(plan(request, default_timeout_seconds=1)) is expected  # one run alone is not a reason
+        assert warm.has(make_plan(request, default_timeout_seconds=1)) is expected  # one run alone is not a reason
     first = int((await executor.execute(request)).stdout)
     assert int((await executor.execute(request)).stdout) > first
     await executor.aclose()
@@ -123,7 +123,7 @@ async def test_without_a_rung_that_keeps_an_interpreter_a_stateful_executor_says
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     executor = LocalSandboxCodeExecutor(stateful=True)
-    with pytest.raises(SandboxUnavailable, match="no isolation here keeps an interpreter") as error:
+    with pytest.raises(SandboxUnavailable, match="no sandbox on this machine has persistent interpreters") as error:
         await executor.execute(CodeExecutionInput(code="1", execution_id="x"))
     assert "bubblewrap" in error.value.hint
     await executor.aclose()

@@ -1,4 +1,4 @@
-"""The contract of executors, which run code: requests, results, and what an executor promises.
+"""The contract of executors, which run code: requests, results, and the protocol of an executor.
 
 Source: ADK (`CodeExecutionInput`, `CodeExecutionResult`, per-call timeouts, `healthy`, `reinitialize`).
 """
@@ -29,27 +29,27 @@ class Isolation(IntEnum):
     """A container of an engine, without network and capabilities."""
 
 
-def _set(instance: object, /, **values: object) -> None:
+def _set_fields(instance: object, /, **values: object) -> None:
     """Set the fields of a frozen object in its `__post_init__`."""
     for name, value in values.items():
         object.__setattr__(instance, name, value)
 
 
 def _path_text(value: Any) -> Any:
-    """Return a path as text; other values are unchanged, and refused when the request is checked."""
+    """Return a path object as a string. Any other value is returned unchanged; `check_types` checks it later."""
     return os.fspath(value) if isinstance(value, PurePath) else value
 
 
 def _as_bytes(value: Any) -> Any:
-    """Return text in UTF-8; other values are unchanged, and refused when the request is checked.
+    """Return a string encoded as UTF-8. Any other value is returned unchanged; `check_types` checks it later.
 
     Raises:
-        InvalidInput: The text has half a surrogate pair.
+        InvalidInput: The string contains half a surrogate pair.
     """
     try:
         return value.encode() if isinstance(value, str) else value
     except UnicodeEncodeError as error:
-        raise InvalidInput("A text has half a surrogate pair.", hint="Send valid Unicode, or bytes.") from error
+        raise InvalidInput("A text contains half a surrogate pair.", hint="Send valid Unicode, or bytes.") from error
 
 
 @dataclass(frozen=True, kw_only=True, init=False)
@@ -57,9 +57,9 @@ class File:
     """An input or output file.
 
     Attributes:
-        path: Relative, forward slashes; never absolute, never with `..`.
-        content: A text is encoded as UTF-8.
-        mode: Permission bits.
+        path: A relative path with forward slashes and without `..`.
+        content: The bytes of the file; a string is encoded as UTF-8.
+        mode: The permission bits.
     """
 
     path: str
@@ -67,7 +67,7 @@ class File:
     mode: int
 
     def __init__(self, *, path: str | os.PathLike[str], content: bytes | str, mode: int = 0o644) -> None:
-        _set(self, path=_path_text(path), content=_as_bytes(content), mode=mode)
+        _set_fields(self, path=_path_text(path), content=_as_bytes(content), mode=mode)
 
 
 @dataclass(frozen=True, kw_only=True, init=False)
@@ -79,12 +79,12 @@ class Mount:
     writable: bool
 
     def __init__(self, *, source: str | os.PathLike[str], target: str, writable: bool = False) -> None:
-        _set(self, source=_path_text(source), target=target, writable=writable)
+        _set_fields(self, source=_path_text(source), target=target, writable=writable)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExecutionLimits:
-    """Bounds of one run, in bytes, seconds and counts."""
+    """The limits of one run, in bytes and counts."""
 
     memory_bytes: int = 512 << 20
     processes: int = 64
@@ -108,15 +108,15 @@ class Network:
 
 @dataclass(frozen=True, kw_only=True)
 class Guards:
-    """The names that no run may change or create in a person's workspace, because they decide about later runs.
+    """The names that no run may change or create in a person's workspace, because later runs and git obey these files.
 
-    Names ignore case, as some file systems and git do. In a new workspace nothing is guarded;
-    such files are only not returned.
+    Names are compared without case, as some file systems and git do. In a new workspace, such files may be created, but
+    they are not returned.
 
     Attributes:
-        names: Guarded in every folder.
-        top: Guarded in the workspace itself.
-        paths: Guarded files and folders further down, relative to the workspace; folders of skills, for example.
+        names: Names that are guarded in every folder.
+        top: Names that are guarded in the workspace's root folder only.
+        paths: Further guarded files and folders, relative to the workspace, for example folders of skills.
     """
 
     names: frozenset[str] = frozenset({".git"})
@@ -126,22 +126,22 @@ class Guards:
     paths: tuple[str, ...] = ()
 
     def extend(self, workspace: str | os.PathLike[str], folders: Iterable[str | os.PathLike[str]]) -> Guards:
-        """Return these guards with those of the folders that lie below `workspace`; runs cannot write to others."""
-        top = os.path.realpath(workspace)
-        below = [os.path.relpath(os.path.realpath(folder), top) for folder in folders]
-        inside = [path for path in below if path != os.curdir and path.split(os.sep)[0] != os.pardir]
+        """Return these guards with all `folders` below `workspace` added. Folders elsewhere need no guard."""
+        root = os.path.realpath(workspace)
+        relative_paths = [os.path.relpath(os.path.realpath(folder), root) for folder in folders]
+        inside = [path for path in relative_paths if path != os.curdir and path.split(os.sep)[0] != os.pardir]
         return replace(self, paths=tuple(dict.fromkeys((*self.paths, *inside))))
 
-    def is_root(self, parts: Sequence[str]) -> bool:
-        """Whether `parts` is the path of a guarded file or folder."""
-        folded = [part.casefold() for part in parts]
-        if folded[-1] in self.names or (len(parts) == 1 and folded[0] in self.top):
+    def is_guarded(self, parts: Sequence[str]) -> bool:
+        """Whether the path with these parts is a guarded file or folder."""
+        lower_parts = [part.casefold() for part in parts]
+        if lower_parts[-1] in self.names or (len(parts) == 1 and lower_parts[0] in self.top):
             return True
-        return any(path.casefold().split("/") == folded for path in self.paths)
+        return any(path.casefold().split("/") == lower_parts for path in self.paths)
 
     def covers(self, parts: Sequence[str]) -> bool:
-        """Whether `parts` is the path of a guarded file or folder, or leads into one."""
-        return any(self.is_root(parts[: end + 1]) for end in range(len(parts)))
+        """Whether the path with these parts is a guarded file or folder, or lies in a guarded folder."""
+        return any(self.is_guarded(parts[:length]) for length in range(1, len(parts) + 1))
 
 
 USUAL_GUARDS = Guards()
@@ -150,25 +150,25 @@ NO_GUARDS = Guards(names=frozenset(), top=frozenset())
 
 @dataclass(frozen=True, kw_only=True)
 class CodeExecutionInput:
-    """A request to run code or a script.
-
-    Exactly one of `code` (source text in `language`) and `script` (a path, relative to `/work` or absolute inside the
-    sandbox, for example `/skill/scripts/count.py`) is set. `argv` are the arguments, passed
-    verbatim and never through a shell.
+    """A request to run code or a script. Exactly one of `code` and `script` must be set.
 
     Attributes:
-        script: A text or a path object, as for `workspace` and the sources of mounts.
-        stdin: A text is encoded as UTF-8.
-        command: The interpreter that runs `script`, for example `("python3",)`; None chooses it by `language`.
+        code: Source text in `language`.
+        script: The path of a script inside the sandbox, absolute or relative to `/work`; for example
+            `/skill/scripts/count.py`.
+        argv: The arguments, passed unchanged and never through a shell.
+        stdin: The program's input; a string is encoded as UTF-8.
+        command: The interpreter, for example `("python3",)`. None chooses it by `language` for code and by the file
+            extension for a script.
         mounts: Host folders to mount; a skill's folder is mounted read-only at `/skill`.
-        workspace: A host folder to use as `/work`; None for a new one, removed afterwards.
-        working_dir: Relative to `/work`.
-        timeout_seconds: None for the executor's default; 0 is legal and ends the run at once.
+        workspace: The host folder to use as `/work`; None for a new one, which is removed after the run.
+        working_dir: The working folder, relative to `/work`.
+        timeout_seconds: None for the executor's default; with 0, nothing is started and the result is a timeout.
         output_globs: Patterns, relative to `/work`, of the new and changed files to return; None for all.
         execution_id: Runs with the same id may share a warm sandbox.
-        stateful: Whether Python `code` runs in the interpreter that is kept for `execution_id`; its result reports if
-            earlier variables are lost. An executor without such interpreters raises `NotSupported` before anything
-            runs. None for the executor's default.
+        stateful: Whether Python `code` runs in the persistent interpreter of `execution_id`. The result reports if
+            earlier variables are lost. An executor without such interpreters raises `NotSupported` and runs nothing.
+            None for the executor's default.
         guards: The names in `workspace` that must not change; an executor without isolation ignores them.
     """
 
@@ -193,7 +193,7 @@ class CodeExecutionInput:
 
     def __post_init__(self) -> None:
         """Convert text to bytes, and path objects to text."""
-        _set(
+        _set_fields(
             self,
             script=_path_text(self.script),
             workspace=_path_text(self.workspace),
@@ -203,14 +203,14 @@ class CodeExecutionInput:
 
 @dataclass(frozen=True, kw_only=True)
 class CodeExecutionResult:
-    """The result of a run. `exit_code` is None exactly if a signal or a bound ended the run.
+    """The result of a run. `exit_code` is None exactly if a signal, a limit or the caller ended the run.
 
     Attributes:
-        stdout: Head and tail if it exceeded the bound; `stdout_bytes` counts all of it.
-        signal: The signal that ended it, or None.
-        timed_out: Whether the timeout ended it; a script's own exit code 124 is not a timeout.
-        killed_by: `timeout`, `cancelled`, `memory`, `work_bytes`, … if bough ended it.
-        output_skipped: (path, reason) of files that are not returned, and of guarded names that were set aside.
+        stdout: The output; only its head and tail if it exceeded the limit. `stdout_bytes` is its full length.
+        signal: The signal that ended the program, or None.
+        timed_out: Whether the timeout ended the run; a script's exit code of 124 is not a timeout.
+        killed_by: Why the run was killed: `timeout`, `cancelled`, `memory`, `work_bytes`, …; None if it was not.
+        output_skipped: (path, reason) of files that are not returned, and of guarded files that were renamed.
         state_lost: Whether earlier variables of a stateful run are lost.
         state_lost_reason: The reason in a few words; None if nothing was lost.
         isolation: The isolation of this run.
@@ -248,7 +248,7 @@ class CodeExecutionResult:
 
     @property
     def ok(self) -> bool:
-        """Whether it ended with exit code 0 and was not killed."""
+        """Whether the program exited with 0 and was not killed."""
         return self.exit_code == 0
 
 
@@ -272,7 +272,7 @@ class CodeExecutor(Protocol):
 
     @property
     def isolation(self) -> Isolation:
-        """Its isolation; the required minimum until a run has found out the actual one."""
+        """The isolation of runs; before the first run, the minimum that the executor accepts."""
         ...
 
     async def execute(self, request: CodeExecutionInput) -> CodeExecutionResult:
@@ -280,8 +280,8 @@ class CodeExecutor(Protocol):
 
         Raises:
             InvalidInput: A path, name or number in the request is invalid; nothing was run.
-            SandboxUnavailable: The required isolation does not work here; nothing was run.
-            ExecutorError: It could not be started.
+            SandboxUnavailable: The required isolation is not available on this machine; nothing was run.
+            ExecutorError: The program could not be started.
         """
         ...
 
@@ -290,7 +290,7 @@ class CodeExecutor(Protocol):
         ...
 
     async def reinitialize(self) -> None:
-        """Discard interpreters and containers, and start anew."""
+        """Close interpreters and containers, and let the next run start new ones."""
         ...
 
     async def aclose(self) -> None:
@@ -298,17 +298,17 @@ class CodeExecutor(Protocol):
         ...
 
     async def __aenter__(self) -> Self:
-        """Return the executor itself; the end of the block closes it."""
+        """Return the executor itself, which is closed at the end of the `async with` block."""
         ...
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close it."""
+        """Close the executor."""
         ...
 
     def execute_sync(self, request: CodeExecutionInput) -> CodeExecutionResult:
-        """Call `execute` and wait for it, in code without an event loop. Raises the same errors."""
+        """Call `execute` from code without an event loop, and wait for the result. Raises the same errors."""
         ...
 
 
@@ -324,14 +324,15 @@ class CodeExecutorMixin:
         await self.aclose()
 
     def execute_sync(self: CodeExecutor, request: CodeExecutionInput) -> CodeExecutionResult:
-        """Run `request` and wait for the result. Blocks. Sandboxes that are kept warm stay on one event loop.
+        """Run `request` on the library's event loop and wait for the result. Blocks.
 
-        An executor that is still open at the end of the program is closed then.
+        All calls use the same loop, so warm sandboxes are reused. An executor that is still open at the end of the
+        program is closed automatically.
 
         Raises:
-            BoughError: `execute` raised it, or this is the library's own event loop, which cannot wait for itself.
+            BoughError: `execute` raised it, or the caller runs on the library's event loop, which must not block.
         """
-        from bough.portal import portal  # not at the top: data of a request need no event loop
+        from bough.portal import portal  # not at the top: the data classes need no event loop
 
         loop = portal()
         loop.hold_weakly(self)

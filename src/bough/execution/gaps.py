@@ -1,4 +1,4 @@
-"""The promises that a rung does not keep, in the words of `docs/concepts/isolation.md`; `bough doctor` prints them."""
+"""The promises that a rung does not keep, quoted in `docs/concepts/isolation.md`; `bough doctor` prints them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Gap:
     unless: Condition | None = None
 
     def __str__(self) -> str:
-        """Return it in one line."""
+        """Return the promise and the actual behaviour in one line."""
         return f"{self.promise}: {self.text}" if self.promise else self.text
 
 
@@ -104,14 +104,14 @@ GAPS: Final[Mapping[str, tuple[Gap, ...]]] = {
         Gap("the image's files are visible, not the host's `/usr`"),
     ),
 }
-"""The gaps by the names of the rungs: first broken promises, then other differences."""
+"""The gaps of each rung, by its name: first the broken promises, then other differences."""
 
 
-def list_gaps(rung: str, *, has: Collection[Condition] = ()) -> tuple[str, ...]:
+def list_gaps(rung: str, *, conditions: Collection[Condition] = ()) -> tuple[str, ...]:
     """Return the gaps of a rung on a machine, one line each.
 
     Args:
-        rung: Its name.
-        has: The conditions that the machine meets.
+        rung: The rung's name.
+        conditions: The conditions that the machine meets.
     """
-    return tuple(str(gap) for gap in GAPS[rung] if gap.unless is None or gap.unless not in has)
+    return tuple(str(gap) for gap in GAPS[rung] if gap.unless is None or gap.unless not in conditions)

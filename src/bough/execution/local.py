@@ -17,9 +17,9 @@ from bough.execution.process.child import ChildProcess, ConnectedChild
 from bough.execution.process.process import run_process
 from bough.execution.process.result import make_timed_out
 from bough.execution.process.run_directory import RunDirectory
-from bough.execution.request import Plan, plan, refuse_state
+from bough.execution.request import Plan, make_plan, refuse_state
 from bough.execution.sandbox.bubblewrap import BubblewrapRung
-from bough.execution.sandbox.landlock import LandlockRung, serving_command
+from bough.execution.sandbox.landlock import LandlockRung, make_serving_command
 from bough.execution.sandbox.preloaded import PreloadedSupervisor
 from bough.execution.sandbox.rung import Rung, RungReport
 from bough.execution.warm.stateful import Sessions
@@ -28,14 +28,14 @@ from bough.execution.warm.zygote import Key
 
 
 class LocalSandboxCodeExecutor(CodeExecutorMixin):
-    """Runs code in a sandbox on this machine: bubblewrap, else Landlock, else it refuses.
+    """Runs code in a sandbox on this machine: in bubblewrap if it works, otherwise under Landlock.
 
-    Which one works is tested by running a program in each, once, before the first run. The isolation that
-    was reached is in every result; nothing is ever run below `min_isolation`.
+    Before the first run, it tests each sandbox by running a program in it. The isolation is in every result. Nothing
+    is ever run with less than `min_isolation`.
 
     Args:
         min_isolation: The weakest acceptable isolation.
-        default_timeout_seconds: For requests without a timeout.
+        default_timeout_seconds: The timeout of requests without one.
         stateful: Whether Python code of one `execution_id` runs in one persistent interpreter; needs bubblewrap.
 
     Attributes:
@@ -59,21 +59,21 @@ class LocalSandboxCodeExecutor(CodeExecutorMixin):
         self._chosen: Rung | None = None
         self._warm: WarmSandboxes | None = None
         self._sessions: Sessions | None = None
-        self._lost: OrderedDict[Key, str] = OrderedDict()
-        self._home: asyncio.AbstractEventLoop | None = None
+        self._lost_reasons: OrderedDict[Key, str] = OrderedDict()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._choosing = asyncio.Lock()
         self._run_directory = RunDirectory()
-        self.supervisor = PreloadedSupervisor(serving_command)
+        self.supervisor = PreloadedSupervisor(make_serving_command)
         self._closed = False
         self.counts: Counter[str] = Counter()
 
     @property
     def isolation(self) -> Isolation:
-        """The isolation that was reached; before the first run, the required minimum."""
+        """The isolation of the chosen sandbox; before the first run, `min_isolation`."""
         return self.min_isolation if self._chosen is None else self._chosen.isolation
 
     async def probe(self) -> tuple[RungReport, ...]:
-        """Test every rung, strongest first, by running a program in it; changes nothing."""
+        """Test every rung, strongest first, by running a program in it. The chosen rung does not change."""
         return tuple(await asyncio.gather(*(rung.probe() for rung in self._rungs)))
 
     async def execute(self, request: CodeExecutionInput) -> CodeExecutionResult:
@@ -81,99 +81,108 @@ class LocalSandboxCodeExecutor(CodeExecutorMixin):
 
         Raises:
             InvalidInput: The request is invalid; nothing was run.
-            NotSupported: It is for a persistent interpreter, which needs bubblewrap; nothing was run.
+            NotSupported: The request is for a persistent interpreter, which needs bubblewrap; nothing was run.
             SandboxUnavailable: No rung of at least `min_isolation` works here; nothing was run.
             ExecutorError: The program could not be started.
         """
         if self._closed:
             raise Unavailable("The executor is closed.", hint="Make a new one, or call reinitialize().")
-        checked = plan(request, default_timeout_seconds=self.default_timeout_seconds)
-        return await finish(self._run(checked), cancel=True)
+        plan = make_plan(request, default_timeout_seconds=self.default_timeout_seconds)
+        return await finish(self._run(plan), cancel=True)
 
-    async def _run(self, checked: Plan) -> CodeExecutionResult:
-        rung = await self._rung()
-        if checked.timeout_seconds == 0:
-            return make_timed_out(checked, isolation=rung.isolation)
-        if checked.rules:
-            return await self._run_online(checked, rung)
-        execution_id = checked.request.execution_id
-        at_home = self._home is asyncio.get_running_loop()
-        if execution_id is not None and self._sessions is not None and self._is_stateful(checked):
-            if not at_home:
+    async def _run(self, plan: Plan) -> CodeExecutionResult:
+        """Run `plan` in its persistent interpreter, in a warm sandbox if there is one, or in a new sandbox."""
+        rung = await self._get_rung()
+        if plan.timeout_seconds == 0:
+            return make_timed_out(plan, isolation=rung.isolation)
+        if plan.rules:
+            return await self._run_with_network(plan, rung)
+        execution_id = plan.request.execution_id
+        is_own_loop = self._loop is asyncio.get_running_loop()
+        if execution_id is not None and self._sessions is not None and self._is_stateful(plan):
+            if not is_own_loop:
                 raise Unavailable(
-                    "the executor keeps its interpreters in another event loop",
-                    hint="use it either with `await` or without, or make another executor",
+                    "the executor's interpreters belong to another event loop",
+                    hint="use the executor in one event loop only, either with `await` or without, or create another",
                 )
-            return await self._sessions.run(checked)
+            return await self._sessions.run(plan)
         if self._sessions is None:
-            refuse_state(checked.request)
-        if self._warm is None or execution_id is None or not at_home:
-            return await self._run_cold(checked, rung)
-        result = await self._warm.run(checked)
+            refuse_state(plan.request)
+        if self._warm is None or execution_id is None or not is_own_loop:
+            return await self._run_cold(plan, rung)
+        result = await self._warm.run(plan)
         if result is None:
-            result = await self._run_cold(checked, rung)
-            self._warm.note_cold_run(checked)
+            result = await self._run_cold(plan, rung)
+            self._warm.note_cold_run(plan)
         else:
             self.counts["warm"] += 1
         return result
 
-    def _is_stateful(self, checked: Plan) -> bool:
-        """Whether a run is for the persistent interpreter."""
-        requested = checked.request.stateful
+    def _is_stateful(self, plan: Plan) -> bool:
+        """Whether the plan is for a persistent interpreter."""
+        requested = plan.request.stateful
         return self.stateful if requested is None else requested
 
     async def warm_up(self, request: CodeExecutionInput) -> bool:
         """Start a warm sandbox for runs like `request`, which needs an `execution_id`, and wait until it is ready.
 
-        Returns whether it exists now; False on a rung that cannot keep one warm.
+        Returns whether there is a warm sandbox now; False on a rung without warm sandboxes.
         """
-        checked = plan(request, default_timeout_seconds=self.default_timeout_seconds)
-        await self._rung()
-        if self._warm is None or request.execution_id is None or self._home is not asyncio.get_running_loop():
+        plan = make_plan(request, default_timeout_seconds=self.default_timeout_seconds)
+        await self._get_rung()
+        if self._warm is None or request.execution_id is None or self._loop is not asyncio.get_running_loop():
             return False
-        self._warm.expect(checked)
+        self._warm.expect(plan)
         await self._warm.settle()
-        return self._warm.has(checked)
+        return self._warm.has(plan)
 
-    async def _run_online(self, checked: Plan, rung: Rung) -> CodeExecutionResult:
-        """Run with access to listed domains, which needs a network namespace, and is never warm or stateful."""
+    async def _run_with_network(self, plan: Plan, rung: Rung) -> CodeExecutionResult:
+        """Run `plan` with access to its domains, in a new sandbox with a network namespace.
+
+        Raises:
+            SandboxUnavailable: The rung has no network namespace.
+            InvalidInput: The plan is for a persistent interpreter, which has no network.
+        """
         if not isinstance(rung, BubblewrapRung):
             raise SandboxUnavailable(
-                "Network by domains needs bubblewrap.", hint="apt-get install bubblewrap, or ask for no network."
+                "Network access needs bubblewrap.", hint="apt-get install bubblewrap, or request no network."
             )
-        if self._is_stateful(checked) and checked.request.execution_id is not None:
+        if self._is_stateful(plan) and plan.request.execution_id is not None:
             raise InvalidInput("A stateful run has no network.", hint="Run it without an execution_id.")
-        return await self._run_cold(checked, rung)
+        return await self._run_cold(plan, rung)
 
-    async def _run_cold(self, checked: Plan, rung: Rung) -> CodeExecutionResult:
+    async def _run_cold(self, plan: Plan, rung: Rung) -> CodeExecutionResult:
+        """Run `plan` in a new sandbox."""
         self.counts["cold"] += 1
         return await run_process(
-            checked,
+            plan,
             run_directory=self._run_directory,
-            launch=rung.launch,
+            make_launch=rung.launch,
             isolation=rung.isolation,
-            identity=rung.identity(checked),
-            child=self.supervisor.child if isinstance(rung, LandlockRung) else ChildProcess,
+            identity=rung.identity(plan),
+            make_child=self.supervisor.child if isinstance(rung, LandlockRung) else ChildProcess,
         )
 
     async def run_connected(self, request: CodeExecutionInput, *, stdin: int, stdout: int) -> CodeExecutionResult:
-        """Run `request` with its input and output connected to descriptors of this process, which stay open.
+        """Run `request` with its input and output connected to descriptors of this process, which remain open.
 
         Raises:
             InvalidInput: The request is invalid; nothing was run.
             SandboxUnavailable: bubblewrap, the only rung that passes descriptors, does not work here.
         """
-        checked = plan(request, default_timeout_seconds=self.default_timeout_seconds)
-        rung = await self._rung()
+        plan = make_plan(request, default_timeout_seconds=self.default_timeout_seconds)
+        rung = await self._get_rung()
         if not isinstance(rung, BubblewrapRung):
-            raise SandboxUnavailable("A program that stays needs bubblewrap.", hint="apt-get install bubblewrap")
+            raise SandboxUnavailable(
+                "A program with connected input and output needs bubblewrap.", hint="apt-get install bubblewrap"
+            )
         return await run_process(
-            checked,
+            plan,
             run_directory=self._run_directory,
-            launch=rung.launch,
+            make_launch=rung.launch,
             isolation=rung.isolation,
-            identity=rung.identity(checked),
-            child=partial(ConnectedChild, stdin=stdin, stdout=stdout),
+            identity=rung.identity(plan),
+            make_child=partial(ConnectedChild, stdin=stdin, stdout=stdout),
         )
 
     async def healthy(self) -> bool:
@@ -181,82 +190,90 @@ class LocalSandboxCodeExecutor(CodeExecutorMixin):
         if self._closed:
             return False
         try:
-            await self._rung()
+            await self._get_rung()
         except SandboxUnavailable:
             return False
         return True
 
     async def reinitialize(self) -> None:
-        """Forget which rung was chosen; the next run probes again."""
+        """Close the executor and forget the chosen rung; the next run probes again."""
         await self.aclose()
-        self._chosen = self._warm = self._sessions = self._home = None
+        self._chosen = self._warm = self._sessions = self._loop = None
         self._closed = False
 
     async def aclose(self) -> None:
         """End warm sandboxes and sessions, and remove the executor's folder. Idempotent."""
         self._closed = True
-        home = self._home
+        home = self._loop
         if home is asyncio.get_running_loop():
-            await self._close_kept()
+            await self._close_sandboxes()
         elif home is not None and home.is_running():
-            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._close_kept(), home))
-        # A loop that has ended cannot be waited in: removing the folder ends what it kept.
+            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._close_sandboxes(), home))
+        # Nothing can be awaited in a closed loop: removing the folder below also ends the sandboxes of such a loop.
         if self.supervisor.process is not None:
             await asyncio.to_thread(self.supervisor.close)
-        if self._run_directory.is_made:
+        if self._run_directory.is_created:
             await asyncio.to_thread(self._run_directory.close)
 
-    async def _close_kept(self) -> None:
+    async def _close_sandboxes(self) -> None:
+        """Close warm sandboxes and persistent interpreters. Must run in the event loop to which they belong."""
         if self._warm is not None:
             await self._warm.close()
         if self._sessions is not None:
             await self._sessions.close()
 
-    async def _rung(self) -> Rung:
-        """Return the strongest rung that works and is strong enough, probing at the first call."""
+    async def _get_rung(self) -> Rung:
+        """Return the strongest rung that works and has at least `min_isolation`; the first call probes the rungs."""
         async with self._choosing:
             if self._chosen is None:
                 self._chosen = await self._choose()
             if isinstance(self._chosen, BubblewrapRung):
-                self._settle(self._chosen)
+                self._bind_to_loop(self._chosen)
             return self._chosen
 
-    def _settle(self, rung: BubblewrapRung) -> None:
-        """Bind sandboxes and interpreters to the event loop of the first use, or to a new one if that has ended."""
-        if self._home is not None and not self._home.is_closed():
+    def _bind_to_loop(self, rung: BubblewrapRung) -> None:
+        """Create the warm sandboxes and interpreters of the running event loop, unless an open loop has them."""
+        if self._loop is not None and not self._loop.is_closed():
             return
-        self._home = asyncio.get_running_loop()
+        self._loop = asyncio.get_running_loop()
         self._sessions = Sessions(
-            rung, self._run_directory, isolation=rung.isolation, lost=self._lost, counts=self.counts
+            rung, self._run_directory, isolation=rung.isolation, lost=self._lost_reasons, counts=self.counts
         )
         if not self.stateful:
             self._warm = WarmSandboxes(rung, self._run_directory, isolation=rung.isolation, counts=self.counts)
 
     async def _choose(self) -> Rung:
+        """Probe the rungs, strongest first, and return the first one that works.
+
+        Raises:
+            SandboxUnavailable: No rung of at least `min_isolation` works, or the working one has no interpreters.
+        """
         reports: list[RungReport] = []
         for rung in self._rungs:
             if rung.isolation < self.min_isolation:
                 continue
             report = await rung.probe()
             if report.works and self.stateful and not isinstance(rung, BubblewrapRung):
-                raise _no_state(reports, rung)
+                raise _make_stateless_error(reports, rung)
             if report.works:
                 return rung
             reports.append(report)
-        raise _unavailable(reports, self.min_isolation)
+        raise _make_unavailable_error(reports, self.min_isolation)
 
 
-def _no_state(reports: Sequence[RungReport], rung: Rung) -> SandboxUnavailable:
-    """Return the error for a machine whose sandbox cannot keep an interpreter."""
+def _make_stateless_error(reports: Sequence[RungReport], rung: Rung) -> SandboxUnavailable:
+    """Return the error for a machine on which only a rung without persistent interpreters works."""
     stronger = " ".join(f"{report.name}: {report.missing}" for report in reports)
     return SandboxUnavailable(
-        f"no isolation here keeps an interpreter: {rung.name} works, and runs every program anew. {stronger}".rstrip(),
+        f"no sandbox on this machine has persistent interpreters: {rung.name} works, but starts a new interpreter "
+        f"for each run. {stronger}".rstrip(),
         hint=next((report.install for report in reports if report.install), "apt-get install bubblewrap"),
         details={"rungs": [{"name": r.name, "missing": r.missing, "install": r.install} for r in reports]},
     )
 
 
-def _unavailable(reports: Sequence[RungReport], min_isolation: Isolation) -> SandboxUnavailable:
+def _make_unavailable_error(reports: Sequence[RungReport], min_isolation: Isolation) -> SandboxUnavailable:
+    """Return the error for a machine on which no rung of at least `min_isolation` works."""
     reasons = " ".join(f"{report.name}: {report.missing}" for report in reports)
     hint = next((report.install for report in reports if report.install), "")
     return SandboxUnavailable(

@@ -1,4 +1,4 @@
-"""Creating executors by the names that settings use and logs record."""
+"""Creating executors by the names in settings and in logs."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from bough.errors import InvalidInput
 from bough.execution.base import CodeExecutor
 
 DEFAULT_IMAGE = "python:3.13-slim"
-"""The image of `container` without a name. No image is ever pulled."""
+"""The image of the setting `container` without an image. No image is ever pulled."""
 
 CHOICES = "sandbox, unsafe, container, container:IMAGE"
 
 _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,254}")
-_RECORDED = {"local-sandbox": "sandbox", "unsafe-local": "unsafe"}
+_NAME_BY_RECORDED = {"local-sandbox": "sandbox", "unsafe-local": "unsafe"}
 
 
 def executor_named(name: str) -> CodeExecutor:
     """Return a new executor for `sandbox`, `container`, `container:IMAGE` or `unsafe`.
 
-    `container` alone uses the image `DEFAULT_IMAGE`. Whether the engine has the image is checked at the first run.
+    `container` uses the image `DEFAULT_IMAGE`. The first run checks whether the engine has the image.
 
     Raises:
-        InvalidInput: No executor has that name.
+        InvalidInput: The name is none of these.
     """
     kind, colon, image = name.partition(":")
     if kind == "container" and (not colon or _IMAGE.fullmatch(image)):
@@ -30,7 +30,7 @@ def executor_named(name: str) -> CodeExecutor:
 
         return ContainerCodeExecutor(image or DEFAULT_IMAGE)
     if kind == "container":
-        raise InvalidInput(f"{image!r} names no image", hint=f"for example container:{DEFAULT_IMAGE}")
+        raise InvalidInput(f"{image!r} is not an image name", hint=f"for example container:{DEFAULT_IMAGE}")
     match name:
         case "sandbox":
             from bough.execution.local import LocalSandboxCodeExecutor
@@ -45,10 +45,8 @@ def executor_named(name: str) -> CodeExecutor:
 
 
 def make_recorded_executor(name: str) -> CodeExecutor | None:
-    """Return a new executor for a recorded name; None for an executor of the caller's code, which has only a name."""
-    executor_name = _RECORDED.get(name, name)
-    return (
-        executor_named(executor_name)
-        if executor_name in ("sandbox", "unsafe") or executor_name.startswith("container")
-        else None
-    )
+    """Return a new executor for a name in a log; None for an executor that the caller's code has defined."""
+    executor_name = _NAME_BY_RECORDED.get(name, name)
+    if executor_name in ("sandbox", "unsafe") or executor_name.startswith("container"):
+        return executor_named(executor_name)
+    return None

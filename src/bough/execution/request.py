@@ -1,4 +1,4 @@
-"""Checking every name, number and folder of a request before anything is started, and planning its run.
+"""Checking every name, number and folder of a request before its run starts, and making the plan of the run.
 
 Source: ADK (relative paths only, one timeout rule).
 """
@@ -19,19 +19,19 @@ from bough.errors import InvalidInput, NotSupported
 from bough.execution.base import CodeExecutionInput, ExecutionLimits, Mount
 from bough.execution.destination import PORT, DomainRule
 from bough.execution.script_program import find_script_program
-from bough.execution.value_types import check_kinds
+from bough.execution.value_types import check_types
 
 WORK: Final = "/work"
 CODE_FOLDER: Final = "/run/bough/code"
-"""The folder inside the sandbox with the file of `code`."""
+"""The folder inside the sandbox that contains the file with `code`."""
 
-HOME: Final = "/tmp/home"  # noqa: S108 - the run's own
-"""A private folder of each run, so that no start-up file in it outlives the run that wrote it."""
+HOME: Final = "/tmp/home"  # noqa: S108 - private to the run
+"""The home folder inside the sandbox. It is new for each run, so that no start-up file affects a later run."""
 
 MAX_INPUT_FILES: Final = 10_000
 MAX_TIMEOUT_SECONDS: Final = 7 * 24 * 3600.0
 
-_PLACE: Final = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+_PATH_FLAGS: Final = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _SYSTEM_FOLDERS = (
     "/bin",
@@ -52,17 +52,19 @@ _CODE_FILES = {"python": "main.py", "bash": "main.sh", "sh": "main.sh", "node": 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A valid request, with everything that does not depend on the executor.
+    """A checked request, and everything about its run that does not depend on the executor.
+
+    All paths are those inside the sandbox, except `workspace` and the sources of `mounts`.
 
     Attributes:
-        python: The file inside that a Python interpreter runs; None to execute `argv`.
-        argv: The arguments; with `python`, the value of `sys.argv`.
+        python: The file that a Python interpreter runs; None to execute `argv`.
+        argv: The command and its arguments; with `python`, the value of `sys.argv`.
         path0: The first entry of `sys.path`.
-        cwd: The working folder inside.
-        code_file: Name and content of the file with `code`, if any.
-        rules: The domains that may be reached; empty for none.
-        shown: Device and number of the workspace and of each mount's source, by the path where it is seen inside: what
-            was looked at here must be what is there when the program starts.
+        cwd: The working folder.
+        code_file: Name and content of the file with `code`; None for a script.
+        rules: The domains that the program may connect to; empty for none.
+        file_identities: (device, inode) of the workspace and of each mount's source, by the path inside. They are
+            compared again when the program starts, because a path may lead to another file by then.
     """
 
     request: CodeExecutionInput
@@ -76,7 +78,7 @@ class Plan:
     workspace: str | None
     mounts: tuple[Mount, ...]
     rules: tuple[DomainRule, ...]
-    shown: Mapping[str, tuple[int, int]]
+    file_identities: Mapping[str, tuple[int, int]]
 
     @property
     def stdin(self) -> bytes:
@@ -84,72 +86,83 @@ class Plan:
         return self.request.stdin if isinstance(self.request.stdin, bytes) else self.request.stdin.encode()
 
 
-def plan(request: CodeExecutionInput, *, default_timeout_seconds: float) -> Plan:
-    """Return the plan for `request`; accesses the file system only to check that its folders exist.
+def make_plan(request: CodeExecutionInput, *, default_timeout_seconds: float) -> Plan:
+    """Check `request` and return its plan. Reads the file system only to examine the workspace and the mounts.
 
     Raises:
-        InvalidInput: A part of it is invalid.
+        InvalidInput: A part of the request is invalid.
     """
-    check_kinds(request)
+    check_types(request)
     _check_mount_points(request)
     _check_limits(request.limits)
     _check_files(request)
-    python, argv, path0, code_file = _program(request)
-    workspace, state = (None, None) if request.workspace is None else _workspace(os.fspath(request.workspace))
-    shown_identities = {} if state is None else {WORK: (state.st_dev, state.st_ino)}
+    python, argv, path0, code_file = _choose_program(request)
+    workspace, state = (None, None) if request.workspace is None else _check_workspace(os.fspath(request.workspace))
+    file_identities = {} if state is None else {WORK: (state.st_dev, state.st_ino)}
     mounts: list[Mount] = []
     for mount in request.mounts:
-        checked, state = _mount(mount, request, workspace)
+        checked, state = _check_mount(mount, request, workspace)
         mounts.append(checked)
-        shown_identities[checked.target] = (state.st_dev, state.st_ino)
+        file_identities[checked.target] = (state.st_dev, state.st_ino)
     return Plan(
         request=request,
         python=python,
         argv=argv,
         path0=path0,
-        cwd=_cwd(request),
-        env=_env(request),
-        timeout_seconds=_timeout(request.timeout_seconds, default_timeout_seconds),
+        cwd=_resolve_cwd(request),
+        env=_build_environment(request),
+        timeout_seconds=_choose_timeout(request.timeout_seconds, default_timeout_seconds),
         code_file=code_file,
         workspace=workspace,
         mounts=tuple(mounts),
         rules=tuple(DomainRule.parse(domain) for domain in request.network.domains),
-        shown=shown_identities,
+        file_identities=file_identities,
     )
 
 
 def refuse_state(request: CodeExecutionInput) -> None:
-    """Refuse a request for a persistent interpreter; for executors that start a new one for each run.
+    """Refuse a request for a persistent interpreter, in an executor that starts a new one for each run.
 
     Raises:
-        NotSupported: The request is for one.
+        NotSupported: The request is for a persistent interpreter.
     """
     if request.stateful and request.execution_id is not None and request.code is not None:
         raise NotSupported(
-            "this executor keeps no interpreter between runs, so variables of earlier runs would be gone",
-            hint="leave `stateful` out and have the code set up what it needs, or use LocalSandboxCodeExecutor "
+            "this executor starts a new interpreter for each run, so variables of earlier runs would be lost",
+            hint="leave `stateful` out and set all variables in each run, or use LocalSandboxCodeExecutor "
             "where bubblewrap is installed",
         )
 
 
 def _check_mount_points(request: CodeExecutionInput) -> None:
-    """Refuse paths that an executor would misread: a container engine separates paths by colons."""
+    """Refuse paths and mount targets that an executor cannot mount.
+
+    Raises:
+        InvalidInput: A path contains a colon, by which container engines separate paths. Or a mount target is given
+            twice, or lies below a mounted file.
+    """
     targets = [mount.target.rstrip("/") for mount in request.mounts]
     for path in (os.fspath(request.workspace or ""), *targets, *(mount.source for mount in request.mounts)):
         if ":" in path:
-            raise InvalidInput(f"The path {path[:200]!r} has a colon.", hint="Rename the folder, or show one above it.")
+            raise InvalidInput(
+                f"The path {path[:200]!r} contains a colon.", hint="Rename the folder, or mount a folder above it."
+            )
     for mount, target in zip(request.mounts, targets, strict=True):
         if targets.count(target) > 1:
             raise InvalidInput(f"The mount target {target[:200]!r} is given twice.", hint="Give each target once.")
-        above = [other for other, at in zip(request.mounts, targets, strict=True) if target.startswith(at + "/")]
-        if any(os.path.isfile(other.source) for other in above):
+        outer_mounts = [
+            other
+            for other, other_target in zip(request.mounts, targets, strict=True)
+            if target.startswith(other_target + "/")
+        ]
+        if any(os.path.isfile(outer.source) for outer in outer_mounts):
             raise InvalidInput(
-                f"The mount target {mount.target[:200]!r} lies below a file.", hint="Mount it elsewhere."
+                f"The mount target {mount.target[:200]!r} lies below a mounted file.", hint="Choose another target."
             )
 
 
-def _program(request: CodeExecutionInput) -> tuple[str | None, tuple[str, ...], str, tuple[str, bytes] | None]:
-    """Return (python file or None, argv, sys.path[0], code file) of the request."""
+def _choose_program(request: CodeExecutionInput) -> tuple[str | None, tuple[str, ...], str, tuple[str, bytes] | None]:
+    """Return the fields `python`, `argv`, `path0` and `code_file` of the plan."""
     if (request.code is None) == (request.script is None):
         raise InvalidInput("Exactly one of code and script must be given.", hint="Set code=… or script=…, not both.")
     if request.language not in _CODE_FILES:
@@ -158,11 +171,12 @@ def _program(request: CodeExecutionInput) -> tuple[str | None, tuple[str, ...], 
         )
     _check_arguments(request)
     if request.code is not None:
-        return _code_program(request, request.code)
-    return _script_program(request, os.fspath(request.script or ""))
+        return _plan_code(request, request.code)
+    return _plan_script(request, os.fspath(request.script or ""))
 
 
-def _code_program(request: CodeExecutionInput, code: str) -> tuple[str | None, tuple[str, ...], str, tuple[str, bytes]]:
+def _plan_code(request: CodeExecutionInput, code: str) -> tuple[str | None, tuple[str, ...], str, tuple[str, bytes]]:
+    """Return `python`, `argv`, `path0` and `code_file` of the plan for source text."""
     try:
         content = code.encode()
     except UnicodeEncodeError as error:
@@ -175,22 +189,23 @@ def _code_program(request: CodeExecutionInput, code: str) -> tuple[str | None, t
     return None, (*command, path, *request.argv), "", (name, content)
 
 
-def _script_program(request: CodeExecutionInput, script: str) -> tuple[str | None, tuple[str, ...], str, None]:
-    path = _script_path(script)
+def _plan_script(request: CodeExecutionInput, script: str) -> tuple[str | None, tuple[str, ...], str, None]:
+    """Return `python`, `argv`, `path0` and `code_file` of the plan for a script."""
+    path = _resolve_script(script)
     if request.command is not None:
         return None, (*request.command, path, *request.argv), "", None
-    program = find_script_program(path, b"")  # its text may exist only inside the sandbox
+    program = find_script_program(path, b"")  # without its text, which may exist only inside the sandbox
     if program is not None and program.language == "python":
         return path, (path, *request.argv), os.path.dirname(path), None
     interpreter = () if program is None else (program.language,)
     return None, (*interpreter, path, *request.argv), "", None
 
 
-def _script_path(script: str) -> str:
-    """Return the script's absolute path inside; a relative one counts from `/work`."""
+def _resolve_script(script: str) -> str:
+    """Return the absolute path of a script inside the sandbox; `script` may be relative to `/work`."""
     if script.startswith("/"):
-        return "/" + "/".join(split_name(script[1:], subject="script"))
-    return f"{WORK}/" + "/".join(split_name(script, subject="script"))
+        return "/" + "/".join(split_path(script[1:], subject="script"))
+    return f"{WORK}/" + "/".join(split_path(script, subject="script"))
 
 
 def _check_arguments(request: CodeExecutionInput) -> None:
@@ -201,12 +216,13 @@ def _check_arguments(request: CodeExecutionInput) -> None:
 
 
 def _check_text(text: str, noun: str) -> None:
+    """Refuse a text that cannot be an argument or environment value of a program."""
     try:
         raw = os.fsencode(text)
     except UnicodeEncodeError as error:
-        raise InvalidInput(f"An {noun} has characters that cannot be passed on.", hint="Send valid Unicode.") from error
+        raise InvalidInput(f"An {noun} is not valid Unicode.", hint="Remove half surrogate pairs.") from error
     if b"\0" in raw:
-        raise InvalidInput(f"An {noun} has a NUL character.", hint="Pass such data by stdin or by a file.")
+        raise InvalidInput(f"An {noun} contains a NUL character.", hint="Pass such data by stdin or by a file.")
     if len(raw) > 128 * 1024 - 1:
         raise InvalidInput(f"An {noun} is longer than 128 KiB.", hint="Pass long data by stdin or by a file.")
 
@@ -218,31 +234,35 @@ def _check_limits(limits: ExecutionLimits) -> None:
             raise InvalidInput(f"The limit {limit.name} is {value!r}.", hint="Limits are whole numbers, zero or more.")
     for name in ("memory_bytes", "processes", "open_files", "tmp_bytes", "work_bytes"):
         if getattr(limits, name) == 0:
-            raise InvalidInput(f"The limit {name} is 0; nothing could run.", hint="Give at least 1.")
+            raise InvalidInput(
+                f"The limit {name} is 0, and no program can run with it.", hint="Set it to 1 or a larger number."
+            )
 
 
 def _check_files(request: CodeExecutionInput) -> None:
+    """Refuse input files with invalid or repeated names, and too many or too large ones."""
     if len(request.input_files) > MAX_INPUT_FILES:
         raise InvalidInput(
-            f"{len(request.input_files)} input files are more than {MAX_INPUT_FILES}.",
-            hint="Give the folder itself as workspace or mount it.",
+            f"There are {len(request.input_files)} input files, and at most {MAX_INPUT_FILES} are allowed.",
+            hint="Pass their folder as the workspace, or mount it.",
         )
     names: set[str] = set()
     for file in request.input_files:
-        split_name(file.path, subject="input file name")
+        split_path(file.path, subject="input file name")
         if file.path in names:
-            raise InvalidInput(f"The input file {file.path!r} is given twice.", hint="Give every name once.")
+            raise InvalidInput(f"The input file {file.path!r} is given twice.", hint="Give each name once.")
         names.add(file.path)
     _check_no_file_is_folder(names)
     total = sum(len(file.content) for file in request.input_files)
     if total > request.limits.work_bytes:
         raise InvalidInput(
-            f"The input files have {total} bytes, the workspace holds {request.limits.work_bytes}.",
-            hint="Raise limits.work_bytes, or mount the folder they come from.",
+            f"The input files have {total} bytes, and the limit of the workspace is {request.limits.work_bytes}.",
+            hint="Raise limits.work_bytes, or mount the folder of these files.",
         )
 
 
 def _check_no_file_is_folder(names: set[str]) -> None:
+    """Refuse input files of which one is the parent folder of another."""
     for name in names:
         parent = os.path.dirname(name)
         while parent:
@@ -251,28 +271,29 @@ def _check_no_file_is_folder(names: set[str]) -> None:
             parent = os.path.dirname(parent)
 
 
-def _cwd(request: CodeExecutionInput) -> str:
+def _resolve_cwd(request: CodeExecutionInput) -> str:
     if request.working_dir in (".", ""):
         return WORK
-    return f"{WORK}/" + "/".join(split_name(request.working_dir, subject="working folder"))
+    return f"{WORK}/" + "/".join(split_path(request.working_dir, subject="working folder"))
 
 
-def _env(request: CodeExecutionInput) -> dict[str, str]:
-    """Return the whole environment of the program: a few fixed names, and those of the request."""
+def _build_environment(request: CodeExecutionInput) -> dict[str, str]:
+    """Return the complete environment of the program: a few fixed variables, and those of the request."""
     for name, value in request.env.items():
         if not _ENV_NAME.match(name):
             raise InvalidInput(
-                f"The environment variable name {name[:200]!r} is refused.", hint="Letters, digits, underscores."
+                f"The environment variable name {name[:200]!r} is invalid.",
+                hint="Use letters, digits and underscores.",
             )
         _check_text(value, "environment value")
     base = {
         "PATH": "/usr/local/bin:/usr/bin:/bin",
         "HOME": HOME,
-        "TMPDIR": "/tmp",  # noqa: S108 - the run's own
+        "TMPDIR": "/tmp",  # noqa: S108 - private to the run
         "LANG": "C.UTF-8",
         "PYTHONNOUSERSITE": "1",
         "GIT_CONFIG_GLOBAL": "/dev/null",
-        # Behind Landlock the host's /etc/gitconfig is denied rather than absent, which git takes for an error.
+        # Under Landlock, reading the host's /etc/gitconfig is denied, and git would fail.
         "GIT_CONFIG_NOSYSTEM": "1",
     }
     if request.network.domains:
@@ -281,22 +302,22 @@ def _env(request: CodeExecutionInput) -> dict[str, str]:
     return {**base, **request.env}
 
 
-def _timeout(requested: float | None, default: float) -> float:
+def _choose_timeout(requested: float | None, default: float) -> float:
     seconds = default if requested is None else requested
     if not math.isfinite(seconds) or not 0 <= seconds <= MAX_TIMEOUT_SECONDS:
         raise InvalidInput(
-            f"A timeout of {seconds} seconds is refused.",
-            hint=f"0 to {MAX_TIMEOUT_SECONDS:.0f}, or None for the default.",
+            f"The timeout of {seconds} seconds is out of range.",
+            hint=f"Use 0 to {MAX_TIMEOUT_SECONDS:.0f} seconds, or None for the default.",
         )
     return seconds
 
 
-def _workspace(path: str) -> tuple[str, os.stat_result]:
+def _check_workspace(path: str) -> tuple[str, os.stat_result]:
     """Return the real path of a workspace, and its `stat` result."""
     if "\0" in path or not os.path.isabs(path):
-        raise InvalidInput(f"The workspace {path[:200]!r} is not an absolute path.", hint="Give an absolute path.")
+        raise InvalidInput(f"The workspace {path[:200]!r} is not an absolute path.", hint="Pass an absolute path.")
     real = os.path.realpath(path)
-    if real == "/" or _below(real, _SYSTEM_FOLDERS):
+    if real == "/" or _is_below(real, _SYSTEM_FOLDERS):
         raise InvalidInput(f"The workspace {path!r} is a system folder.", hint="Use a folder of your own.")
     try:
         state = os.lstat(real)
@@ -307,14 +328,17 @@ def _workspace(path: str) -> tuple[str, os.stat_result]:
     return real, state
 
 
-def _mount(mount: Mount, request: CodeExecutionInput, workspace: str | None) -> tuple[Mount, os.stat_result]:
-    """Return the mount with the real path of its source, and the `stat` result of that."""
+def _check_mount(mount: Mount, request: CodeExecutionInput, workspace: str | None) -> tuple[Mount, os.stat_result]:
+    """Return the mount with the real path of its source, and the source's `stat` result."""
     if "\0" in mount.source or not os.path.isabs(mount.source) or not os.path.exists(mount.source):
-        raise InvalidInput(f"The mount source {mount.source!r} is not there.", hint="Give an absolute, existing path.")
+        raise InvalidInput(
+            f"The mount source {mount.source!r} does not exist, or is not absolute.",
+            hint="Pass the absolute path of an existing file or folder.",
+        )
     if not mount.target.startswith("/"):
-        raise InvalidInput(f"The mount target {mount.target!r} is not absolute.", hint="For example /skill.")
-    target = "/" + "/".join(split_name(mount.target[1:], subject="mount target"))
-    if _below(target, (*_SYSTEM_FOLDERS, "/tmp")) or target == WORK:  # noqa: S108
+        raise InvalidInput(f"The mount target {mount.target!r} is not absolute.", hint="Use a path such as /skill.")
+    target = "/" + "/".join(split_path(mount.target[1:], subject="mount target"))
+    if _is_below(target, (*_SYSTEM_FOLDERS, "/tmp")) or target == WORK:  # noqa: S108
         raise InvalidInput(f"Nothing can be mounted at {target!r}.", hint="Use /skill, /data/… or below /work.")
     _check_target_in_workspace(target, request)
     source, state = _resolve_source(mount.source, request, workspace)
@@ -324,37 +348,38 @@ def _mount(mount: Mount, request: CodeExecutionInput, workspace: str | None) -> 
 def _resolve_source(source: str, request: CodeExecutionInput, workspace: str | None) -> tuple[str, os.stat_result]:
     """Return the real path of a mount's source, and its `stat` result.
 
-    Follows no link below the workspace, where scripts can create them.
+    Below the workspace it follows no link, because scripts can create links there.
 
     Raises:
-        InvalidInput: It is missing, or it lies in the workspace behind a link.
+        InvalidInput: The source does not exist, or its path in the workspace contains a link.
     """
     normal_path = os.path.normpath(source)
-    folders = [] if workspace is None else [os.path.normpath(str(request.workspace)), workspace]
+    workspace_paths = [] if workspace is None else [os.path.normpath(str(request.workspace)), workspace]
     try:
-        for folder in folders:
-            if workspace is not None and normal_path.startswith(folder + "/"):
-                names = normal_path[len(folder) + 1 :]
-                return f"{workspace}/{names}", _look_beneath(workspace, names.split("/"))
+        for workspace_path in workspace_paths:
+            if workspace is not None and normal_path.startswith(workspace_path + "/"):
+                relative_path = normal_path[len(workspace_path) + 1 :]
+                return f"{workspace}/{relative_path}", _stat_beneath(workspace, relative_path.split("/"))
         real = os.path.realpath(source)
         return real, os.lstat(real)
     except OSError as error:
         raise InvalidInput(
-            f"The mount source {source!r} is not there, or leads through a link.", hint="Mount what it leads to."
+            f"The mount source {source!r} does not exist, or its path contains a link.",
+            hint="Mount the target of the link.",
         ) from error
 
 
-def _look_beneath(folder: str, names: Sequence[str]) -> os.stat_result:
-    """Return the `stat` result of a path below a folder, opened name by name without following a link.
+def _stat_beneath(folder: str, names: Sequence[str]) -> os.stat_result:
+    """Return the `stat` result of the path `names` below a folder, opened name by name without following a link.
 
     Raises:
-        OSError: A name is missing or a link.
+        OSError: A name does not exist, or is a link.
     """
     with ExitStack() as opened:
-        fd = os.open(folder, _PLACE | os.O_DIRECTORY)
+        fd = os.open(folder, _PATH_FLAGS | os.O_DIRECTORY)
         opened.callback(os.close, fd)
         for name in names:
-            fd = os.open(name, _PLACE, dir_fd=fd)
+            fd = os.open(name, _PATH_FLAGS, dir_fd=fd)
             opened.callback(os.close, fd)
         state = os.fstat(fd)
     if stat.S_ISLNK(state.st_mode):
@@ -363,39 +388,50 @@ def _look_beneath(folder: str, names: Sequence[str]) -> os.stat_result:
 
 
 def _check_target_in_workspace(target: str, request: CodeExecutionInput) -> None:
-    """Refuse to create folders in a person's workspace only to mount something over them."""
-    if request.workspace is None or not _below(target, (WORK,)):
+    """Refuse a mount target that does not exist in a person's workspace: mounting there would create it.
+
+    Raises:
+        InvalidInput: The target lies below `/work`, and the workspace does not contain it.
+    """
+    if request.workspace is None or not _is_below(target, (WORK,)):
         return
     workspace = os.fspath(request.workspace)
-    place = os.path.join(workspace, target[len(WORK) + 1 :])
-    real_place = os.path.realpath(place)
-    if not os.path.exists(place) or not _below(real_place, (os.path.realpath(workspace),)):
-        raise InvalidInput(f"The workspace has no {target!r} to mount over.", hint="Create it in the workspace first.")
+    host_path = os.path.join(workspace, target[len(WORK) + 1 :])
+    real_path = os.path.realpath(host_path)
+    if not os.path.exists(host_path) or not _is_below(real_path, (os.path.realpath(workspace),)):
+        raise InvalidInput(
+            f"The mount target {target!r} does not exist in the workspace.", hint="Create it in the workspace first."
+        )
 
 
-def _below(path: str, folders: tuple[str, ...]) -> bool:
+def _is_below(path: str, folders: tuple[str, ...]) -> bool:
+    """Whether `path` is one of the folders, or lies below one."""
     return any(path == folder or path.startswith(folder + "/") for folder in folders)
 
 
-def split_name(name: str, *, subject: str = "file name") -> list[str]:
+def split_path(path: str, *, subject: str = "file name") -> list[str]:
     """Return the parts of a relative path.
 
+    Args:
+        path: A path with forward slashes.
+        subject: What the path names, for the error message.
+
     Raises:
-        InvalidInput: It is empty, absolute, too long, has half a surrogate pair, a NUL, a backslash, an empty part, `.`
-            or `..`.
+        InvalidInput: The path is empty, absolute or too long, or it contains half a surrogate pair, a NUL, a backslash,
+            an empty part, `.` or `..`.
     """
-    parts = name.split("/")
-    bad = not name or "\0" in name or "\\" in name or not 0 < _size_bytes(name) <= 1024
-    if bad or any(part in ("", ".", "..") or _size_bytes(part) > 255 for part in parts):
+    parts = path.split("/")
+    is_invalid = not path or "\0" in path or "\\" in path or not 0 < _measure_encoded(path) <= 1024
+    if is_invalid or any(part in ("", ".", "..") or _measure_encoded(part) > 255 for part in parts):
         raise InvalidInput(
-            f"The {subject} {name[:200]!a} is not a plain relative path.",
+            f"The {subject} {path[:200]!a} is not a plain relative path.",
             hint="Use forward slashes, no leading slash, no '..', no backslash, at most 1024 bytes.",
         )
     return parts
 
 
-def _size_bytes(name: str) -> int:
-    """Return the length of a name in the file system; 0 if half a surrogate pair makes it invalid."""
+def _measure_encoded(name: str) -> int:
+    """Return the length of a name in bytes, as the file system stores it; 0 if it contains half a surrogate pair."""
     try:
         return len(os.fsencode(name))
     except UnicodeEncodeError:

@@ -26,8 +26,8 @@ class ScriptProgram:
     """The program that runs a script.
 
     Attributes:
-        language: The language of the script; `python` if only its first line is known.
-        command: The interpreter and its options; None for that of the language.
+        language: The language of the script; always `python` if the file extension is unknown.
+        command: The interpreter and its options from the first line; None for the usual interpreter of the language.
     """
 
     language: Language
@@ -35,7 +35,7 @@ class ScriptProgram:
 
 
 def find_script_program(name: str, head: bytes) -> ScriptProgram | None:
-    """Return the program that runs a script; None if neither its name nor its first line determines it.
+    """Return the program that runs a script; None if neither its extension nor its first line determines it.
 
     The first line of a shell script may choose another shell, but not another program. The executable bit is ignored.
 
@@ -43,15 +43,16 @@ def find_script_program(name: str, head: bytes) -> ScriptProgram | None:
         name: The name of the file.
         head: The beginning of its text; empty if the text is unknown.
     """
-    first = _read_shebang(head)
+    command = _read_shebang(head)
     language = _LANGUAGES.get(PurePath(name).suffix.lower())
     if language is None:
-        return ScriptProgram("python", first) if first else None
-    is_shell = bool(first) and PurePath(first[0]).name in _SHELLS
-    return ScriptProgram(language, first if language == "bash" and is_shell else None)
+        return ScriptProgram("python", command) if command else None
+    is_shell = bool(command) and PurePath(command[0]).name in _SHELLS
+    return ScriptProgram(language, command if language == "bash" and is_shell else None)
 
 
 def _read_shebang(head: bytes) -> tuple[str, ...]:
+    """Return the words of a `#!` line without `env`, its `-S` and its variables; empty if there is no such line."""
     if not head.startswith(b"#!"):
         return ()
     words = head[2:].split(b"\n", 1)[0].decode("utf-8", "replace").replace("\r", "").split()

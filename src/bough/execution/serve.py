@@ -1,8 +1,7 @@
-"""Running a program, such as a skill's MCP server, in the sandbox and talking to it over its input and output.
+"""Running a program in the sandbox for a client that talks to it over stdin and stdout, such as a skill's MCP server.
 
-A separate process on the host stands in between: a client starts it like
-any other program, and its input and output are the program's. When it ends, or the process that started it ends, so
-does everything in the sandbox.
+The client starts a separate process on the host, which runs the program with its own stdin and stdout. When this
+process or the client exits, every process in the sandbox is killed.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from bough.execution.base import USUAL_GUARDS, CodeExecutionInput, Guards, Isola
 from bough.execution.local import LocalSandboxCodeExecutor
 from bough.execution.request import MAX_TIMEOUT_SECONDS
 
-_REQUEST: Final = "BOUGH_SERVE"
-_MAIN: Final = "import sys; sys.path[:] = {path!r}; from bough.execution.serve import main; main()"
-"""Looks for modules where this process does: the very bough that runs is to be found."""
+_REQUEST_VARIABLE: Final = "BOUGH_SERVE"
+_MAIN_CODE: Final = "import sys; sys.path[:] = {path!r}; from bough.execution.serve import main; main()"
+"""The code of the process: it uses the module paths of this process, so that it imports the same bough."""
 
-_START: Final = 'cd "$1" && shift && exec "$@"'
+_START_SCRIPT: Final = 'cd "$1" && shift && exec "$@"'
 
 
 def serve_command(
@@ -40,12 +39,12 @@ def serve_command(
     """Return the command and the environment of the process that runs `command` in the sandbox.
 
     Args:
-        command: The program and its arguments, as seen inside; never seen by a shell.
+        command: The program and its arguments, with paths inside the sandbox; never interpreted by a shell.
         mounts: Host folders to mount.
-        folder: The working folder inside.
+        folder: The working folder inside the sandbox.
         workspace: A host folder to use as `/work`; None for a new one.
-        env: Its environment in addition to the fixed names.
-        domains: The domains that it may reach; empty for none.
+        env: The program's environment, in addition to the fixed variables.
+        domains: The domains that the program may connect to; empty for none.
         guards: The names in the workspace that must not change.
     """
     request = {
@@ -56,16 +55,18 @@ def serve_command(
         "domains": list(domains),
         "guards": [sorted(guards.names), sorted(guards.top), guards.paths],
     }
-    own = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR", "LANG") if name in os.environ}
-    # By a variable, because arguments of a process are shown to everybody on the machine.
-    return [sys.executable, "-I", "-c", _MAIN.format(path=sys.path)], {**own, _REQUEST: json.dumps(request)}
+    inherited = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR", "LANG") if name in os.environ}
+    # In a variable: other users of the machine can read a process's arguments, but not its environment.
+    environment = {**inherited, _REQUEST_VARIABLE: json.dumps(request)}
+    return [sys.executable, "-I", "-c", _MAIN_CODE.format(path=sys.path)], environment
 
 
 def _read_request(text: str) -> CodeExecutionInput:
+    """Return the request of `serve_command` from its JSON."""
     fields: dict[str, Any] = json.loads(text)
     names, top, paths = fields["guards"]
     return CodeExecutionInput(
-        code=_START,
+        code=_START_SCRIPT,
         language="sh",
         argv=tuple(fields["command"]),
         mounts=tuple(
@@ -80,12 +81,13 @@ def _read_request(text: str) -> CodeExecutionInput:
 
 
 async def _serve(request: CodeExecutionInput) -> int:
-    """Run the program until it ends, this process gets a signal, or the process that started it has exited."""
+    """Run the program until it ends, this process gets SIGTERM, or its parent exits; return the exit code."""
     executor = LocalSandboxCodeExecutor(min_isolation=Isolation.NAMESPACES)
     task = asyncio.ensure_future(executor.run_connected(request, stdin=0, stdout=1))
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, task.cancel)
-    loop.add_reader(parent := os.pidfd_open(os.getppid()), task.cancel)  # readable once the process has ended
+    parent_pidfd = os.pidfd_open(os.getppid())  # becomes readable when the parent exits
+    loop.add_reader(parent_pidfd, task.cancel)
     try:
         result = await task
     except asyncio.CancelledError:
@@ -94,7 +96,7 @@ async def _serve(request: CodeExecutionInput) -> int:
         sys.stderr.write(f"{error.message} {error.hint}\n")
         return 1
     finally:
-        loop.remove_reader(parent)
+        loop.remove_reader(parent_pidfd)
         await executor.aclose()
     sys.stderr.write(result.stderr.decode("utf-8", "replace"))
     return 1 if result.exit_code is None else result.exit_code
@@ -102,4 +104,4 @@ async def _serve(request: CodeExecutionInput) -> int:
 
 def main() -> None:
     """Run the program described by the environment, and exit with its exit code."""
-    sys.exit(asyncio.run(_serve(_read_request(os.environ.pop(_REQUEST)))))
+    sys.exit(asyncio.run(_serve(_read_request(os.environ.pop(_REQUEST_VARIABLE)))))

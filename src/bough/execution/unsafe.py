@@ -1,6 +1,6 @@
-"""Running code with the caller's rights, only if explicitly chosen.
+"""Running code with the caller's rights. This executor is used only if it is chosen explicitly.
 
-Source: ADK (`UnsafeLocalCodeExecutor`), which runs code in the host's interpreter; this one never does.
+Source: ADK (`UnsafeLocalCodeExecutor`, which runs code in the host's interpreter; here it is a separate process).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bough.execution.process.process import run_process
 from bough.execution.process.result import make_timed_out
 from bough.execution.process.run_directory import RunDirectory
 from bough.execution.process.workspace import Workspace
-from bough.execution.request import CODE_FOLDER, WORK, Plan, plan, refuse_state
+from bough.execution.request import CODE_FOLDER, WORK, Plan, make_plan, refuse_state
 from bough.execution.sandbox.bubblewrap import configuration, resource_limits
 from bough.execution.sandbox.rung import INSIDE
 
@@ -28,11 +28,11 @@ _log = logging.getLogger("bough.execution")
 
 
 class UnsafeLocalCodeExecutor(CodeExecutorMixin):
-    """Runs code as a child process with all rights of the caller, without any isolation.
+    """Runs code as a child process with all rights of the caller, without isolation.
 
-    Time, output and processes are bounded as in every executor; memory, file size and open files by limits. Paths
-    below `/work` and mount targets in `script` and `working_dir` are mapped to the host's folders. No name in a
-    workspace is guarded.
+    The limits of time, output, memory, file size and open files apply as in other executors, and all processes of a run
+    are killed at its end. In `script` and `working_dir`, paths below `/work` and mount targets are mapped to host
+    folders. No name in a workspace is guarded.
     """
 
     name = "unsafe-local"
@@ -51,16 +51,16 @@ class UnsafeLocalCodeExecutor(CodeExecutorMixin):
             raise Unavailable("The executor is closed.", hint="Make a new one, or call reinitialize().")
         if not self._warned:
             self._warned = True
-            _log.warning("UnsafeLocalCodeExecutor runs code with all rights of this process; nothing is kept from it.")
-        checked = plan(replace(request, guards=NO_GUARDS), default_timeout_seconds=self.default_timeout_seconds)
-        refuse_state(checked.request)
-        if checked.timeout_seconds == 0:
-            return make_timed_out(checked, isolation=self.isolation)
+            _log.warning("UnsafeLocalCodeExecutor runs code with all rights of this process, without isolation.")
+        plan = make_plan(replace(request, guards=NO_GUARDS), default_timeout_seconds=self.default_timeout_seconds)
+        refuse_state(plan.request)
+        if plan.timeout_seconds == 0:
+            return make_timed_out(plan, isolation=self.isolation)
         return await finish(
             run_process(
-                checked,
+                plan,
                 run_directory=self._run_directory,
-                launch=_launch,
+                make_launch=_launch,
                 isolation=self.isolation,
                 identity=Identity(),
             ),
@@ -82,72 +82,79 @@ class UnsafeLocalCodeExecutor(CodeExecutorMixin):
         await asyncio.to_thread(self._run_directory.close)
 
 
-def _launch(inside: Plan, workspace: Workspace) -> Launch:
+def _launch(plan: Plan, workspace: Workspace) -> Launch:
+    """Return the command that runs `plan` on the host, below a first process that kills what remains at the end."""
     workspace.make_private()
-    outside = _on_host(inside, workspace)
-    conf = configuration(outside, Identity())
-    conf["limits"] = resource_limits(inside, count_processes=False)
+    host_plan = _map_to_host(plan, workspace)
+    conf = configuration(host_plan, Identity())
+    conf["limits"] = resource_limits(plan, count_processes=False)
     conf["python"] = None
-    conf["home"] = _home(workspace)
-    conf["argv"] = list(_argv(outside))
+    conf["home"] = _home_folder(workspace)
+    conf["argv"] = list(_make_argv(host_plan))
     return Launch(
         argv=[sys.executable, "-I", "-S", f"{INSIDE}/keeper.py", "start", CONF, STATUS],
         configuration=conf,
-        stdin=inside.stdin,
-        limits=inside.request.limits,
+        stdin=plan.stdin,
+        limits=plan.request.limits,
         env={},
     )
 
 
-def _home(workspace: Workspace) -> str:
+def _home_folder(workspace: Workspace) -> str:
     return os.path.join(workspace.tmp, "home")
 
 
-def _argv(plan: Plan) -> tuple[str, ...]:
+def _make_argv(plan: Plan) -> tuple[str, ...]:
+    """Return the command of a plan; a Python file is run by bough's Python in a separate process."""
     if plan.python is None:
         return plan.argv
     runner = (sys.executable, "-I", "-S", "-X", "utf8", f"{INSIDE}/program.py")
     return (*runner, plan.python, plan.path0, *plan.argv[1:])
 
 
-def _on_host(inside: Plan, workspace: Workspace) -> Plan:
-    """Return the plan with host paths."""
-    places = {CODE_FOLDER: workspace.code, WORK: workspace.work}
-    for mount in inside.mounts:
-        places.update(_place(mount, workspace))
-    env = {**inside.env, "HOME": _home(workspace), "TMPDIR": workspace.tmp, **inside.request.env}
-    mapped = {path: _map(path, places) for path in (inside.python or "", inside.path0, inside.cwd)}
-    script = None if inside.request.script is None else os.fspath(inside.request.script)
+def _map_to_host(plan: Plan, workspace: Workspace) -> Plan:
+    """Return the plan with host paths instead of paths inside a sandbox."""
+    host_paths = {CODE_FOLDER: workspace.code, WORK: workspace.work}
+    for mount in plan.mounts:
+        host_paths.update(_map_mount(mount, workspace))
+    env = {**plan.env, "HOME": _home_folder(workspace), "TMPDIR": workspace.tmp, **plan.request.env}
+    script = None if plan.request.script is None else os.fspath(plan.request.script)
     return replace(
-        inside,
-        python=None if inside.python is None else mapped[inside.python],
-        argv=tuple(_map(arg, places) if _names_program(arg, inside, script) else arg for arg in inside.argv),
-        path0=mapped[inside.path0],
-        cwd=mapped[inside.cwd],
+        plan,
+        python=None if plan.python is None else _map_path(plan.python, host_paths),
+        argv=tuple(_map_path(arg, host_paths) if _is_program_path(arg, plan, script) else arg for arg in plan.argv),
+        path0=_map_path(plan.path0, host_paths),
+        cwd=_map_path(plan.cwd, host_paths),
         env=env,
     )
 
 
-def _names_program(arg: str, inside: Plan, script: str | None) -> bool:
-    """Whether `arg` is the path that bough inserted, and not one of the caller's arguments."""
-    if inside.code_file is not None:
-        return arg == f"{CODE_FOLDER}/{inside.code_file[0]}"
+def _is_program_path(arg: str, plan: Plan, script: str | None) -> bool:
+    """Whether `arg` is the path of the code or script to run."""
+    if plan.code_file is not None:
+        return arg == f"{CODE_FOLDER}/{plan.code_file[0]}"
     return script is not None and arg in (script, f"{WORK}/{script}")
 
 
-def _place(mount: Mount, workspace: Workspace) -> dict[str, str]:
+def _map_mount(mount: Mount, workspace: Workspace) -> dict[str, str]:
+    """Return the host path of a mount by its target; nothing if the target is the source's own path in the workspace.
+
+    Raises:
+        InvalidInput: The target lies below `/work`, and the source is another file.
+    """
     if not mount.target.startswith(WORK + "/"):
         return {mount.target: mount.source}
-    place = os.path.join(workspace.work, mount.target[len(WORK) + 1 :])
-    if os.path.realpath(place) != mount.source:
+    host_path = os.path.join(workspace.work, mount.target[len(WORK) + 1 :])
+    if os.path.realpath(host_path) != mount.source:
         raise InvalidInput(
-            f"Without a sandbox nothing can be mounted at {mount.target!r}.", hint="Use a sandboxed executor."
+            f"Without a sandbox, nothing can be mounted at {mount.target!r}.", hint="Use an executor with a sandbox."
         )
     return {}
 
 
-def _map(path: str, places: dict[str, str]) -> str:
-    for inside in sorted(places, key=len, reverse=True):
-        if path == inside or path.startswith(inside + "/"):
-            return places[inside] + path[len(inside) :]
+def _map_path(path: str, host_paths: dict[str, str]) -> str:
+    """Return the host path of a path inside, by its longest known parent folder; other paths are unchanged."""
+    for folder in sorted(host_paths, key=len, reverse=True):
+        if path == folder or path.startswith(folder + "/"):
+            return host_paths[folder] + path[len(folder) :]
     return path

@@ -1,4 +1,4 @@
-"""Checking the types of a request's values, since callers without a type checker pass other ones."""
+"""Checking the types of a request's values, because callers without a type checker may pass other types."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from bough.errors import InvalidInput
 from bough.execution.base import CodeExecutionInput, ExecutionLimits, File, Guards, Mount, Network
 
 _NOTHING: Final = type(None)
-_KINDS: Final[dict[str, tuple[type, ...]]] = {
+_FIELD_TYPES: Final[dict[str, tuple[type, ...]]] = {
     "code": (str, _NOTHING),
     "script": (str, _NOTHING),
     "argv": (tuple, list),
@@ -29,7 +29,7 @@ _KINDS: Final[dict[str, tuple[type, ...]]] = {
     "stateful": (bool, _NOTHING),
     "guards": (Guards,),
 }
-_ENTRIES: Final[dict[str, type]] = {
+_ENTRY_TYPES: Final[dict[str, type]] = {
     "argv": str,
     "command": str,
     "input_files": File,
@@ -39,27 +39,27 @@ _ENTRIES: Final[dict[str, type]] = {
 }
 
 
-def check_kinds(request: CodeExecutionInput) -> None:
-    """Check that every value, and every entry of a list, has the type of its field; O(values).
+def check_types(request: CodeExecutionInput) -> None:
+    """Check that every field of a request, and every entry of its collections, has the right type; O(values).
 
     Raises:
-        InvalidInput: A value has another type; the message names field and type.
+        InvalidInput: A value has another type.
     """
-    for name, kinds in _KINDS.items():
-        _check(name, [getattr(request, name)], kinds)
-    for name, kind in _ENTRIES.items():
-        _check(f"an entry of {name}", getattr(request, name) or (), (kind,))
-    _check("a value of env", request.env.values(), (str,))
+    for name, types in _FIELD_TYPES.items():
+        _check_values(name, [getattr(request, name)], types)
+    for name, entry_type in _ENTRY_TYPES.items():
+        _check_values(f"an entry of {name}", getattr(request, name) or (), (entry_type,))
+    _check_values("a value of env", request.env.values(), (str,))
     for file in request.input_files:
-        _check("the path of an input file", [file.path], (str,))
-        _check("the content of an input file", [file.content], (bytes,))
-        _check("the mode of an input file", [file.mode], (int,))
+        _check_values("the path of an input file", [file.path], (str,))
+        _check_values("the content of an input file", [file.content], (bytes,))
+        _check_values("the mode of an input file", [file.mode], (int,))
     for mount in request.mounts:
-        _check("a folder of a mount", [mount.source, mount.target], (str,))
+        _check_values("a folder of a mount", [mount.source, mount.target], (str,))
 
 
-def _check(field: str, values: Iterable[Any], kinds: tuple[type, ...]) -> None:
+def _check_values(subject: str, values: Iterable[Any], types: tuple[type, ...]) -> None:
     for value in values:
-        if not isinstance(value, kinds):
-            names = " or ".join("None" if kind is _NOTHING else kind.__name__ for kind in kinds)
-            raise InvalidInput(f"{field} is of the kind {type(value).__name__}.", hint=f"It must be {names}.")
+        if not isinstance(value, types):
+            names = " or ".join("None" if expected is _NOTHING else expected.__name__ for expected in types)
+            raise InvalidInput(f"{subject} has the type {type(value).__name__}.", hint=f"It must be {names}.")

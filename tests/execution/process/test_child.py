@@ -10,21 +10,23 @@ from typing import Any
 import pytest
 
 from bough.execution.base import ExecutionLimits
-from bough.execution.process.child import ChildProcess, Ended, Launch
+from bough.execution.process.child import ChildProcess, Launch, ProcessEnd
 
 pytestmark = pytest.mark.anyio
 
 Watch = Callable[[ChildProcess], Awaitable[Any]]
 
 
-async def run_child(command: str, watch: Watch, *, timeout_seconds: float = 30) -> Ended:
-    async def harvest() -> None: ...
+async def run_child(command: str, watch: Watch, *, timeout_seconds: float = 30) -> ProcessEnd:
+    async def collect_output() -> None: ...
 
     launch = Launch(
         argv=("/bin/sh", "-c", command), configuration={}, stdin=b"", limits=ExecutionLimits(), env={},
         kill_after_seconds=0,
     )  # fmt: skip
-    ended, _ = await ChildProcess(launch).run(timeout_seconds=timeout_seconds, watch=watch, harvest=harvest)
+    ended, _ = await ChildProcess(launch).run(
+        timeout_seconds=timeout_seconds, watch=watch, collect_output=collect_output
+    )
     return ended
 
 

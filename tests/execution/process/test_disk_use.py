@@ -27,11 +27,11 @@ def test_names_count_where_files_are_empty(tmp_path: Path) -> None:
 
 
 def test_a_pass_that_is_under_way_tells_what_it_has_found(tmp_path: Path) -> None:
-    """A run can make files faster than they are counted: its bound must not wait for the end of the pass."""
+    """A run can make files faster than they are counted_bytes: its bound must not wait for the end of the pass."""
     for number in range(500):
         (tmp_path / str(number)).touch()
     use = DiskUse((str(tmp_path),))
     assert not use.advance(0)
-    assert 0 < use.counted < 500 * NAME_BYTES
+    assert 0 < use.counted_bytes < 500 * NAME_BYTES
     assert use.advance(60)
-    assert use.counted == 500 * NAME_BYTES
+    assert use.counted_bytes == 500 * NAME_BYTES

@@ -53,7 +53,7 @@ async def test_a_name_that_changes_before_the_start_is_not_shown(
     request = CodeExecutionInput(code=LOOK, workspace=workspace, execution_id=lives_on)
     if kind == "warm":
         assert await executor.warm_up(request)
-    rung: Any = await executor._rung()
+    rung: Any = await executor._get_rung()
     name = "warm_configuration" if kind == "warm" else "launch"
     original = getattr(rung, name)
 

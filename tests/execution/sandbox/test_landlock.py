@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from bough.execution import CodeExecutionInput, Isolation, LocalSandboxCodeExecutor, Mount
-from bough.execution.process.cgroup import usable_hierarchy
-from bough.execution.process.child import processes_below
+from bough.execution.process.cgroup import find_usable_hierarchy
+from bough.execution.process.child import list_descendants
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs("landlock")]
 
@@ -40,11 +40,11 @@ async def test_the_first_run_is_in_its_control_group_too(tmp_path: Path, monkeyp
         found = False
         while not running.done() and not found:
             await asyncio.wait([running], timeout=0.02)
-            found = any(_is_in_group(pid) for pid in processes_below(os.getpid()))
+            found = any(_is_in_group(pid) for pid in list_descendants(os.getpid()))
         running.cancel()
         await asyncio.wait([running])
         assert executor.isolation is Isolation.LANDLOCK
-    assert found == (usable_hierarchy() is not None)
+    assert found == (find_usable_hierarchy() is not None)
 
 
 def _is_in_group(pid: int) -> bool:

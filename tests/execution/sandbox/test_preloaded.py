@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from bough.execution import CodeExecutionInput, Isolation, LocalSandboxCodeExecutor
-from bough.execution.process.child import processes_below
+from bough.execution.process.child import list_descendants
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs("landlock")]
 
@@ -46,7 +46,7 @@ def workspace_of(tmp_path: Path) -> Path:
 
 
 async def until_forked(server: int) -> None:
-    while not await asyncio.to_thread(processes_below, server):
+    while not await asyncio.to_thread(list_descendants, server):
         await asyncio.sleep(0.01)
 
 
@@ -64,7 +64,7 @@ async def test_a_run_is_forked_and_counted_as_its_own(executor: LocalSandboxCode
     result = await running
     assert (result.exit_code, result.stdout) == (0, b"in\n")
     assert result.cpu_seconds > 0
-    assert processes_below(server) == []
+    assert list_descendants(server) == []
 
 
 async def test_a_server_that_was_killed_takes_no_run_along(executor: LocalSandboxCodeExecutor, tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ async def test_a_cancelled_run_leaves_nothing_below_it(executor: LocalSandboxCod
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
-    assert processes_below(server) == []
+    assert list_descendants(server) == []
     assert (await executor.execute(CodeExecutionInput(code="print(2)"))).stdout == b"2\n"
 
 
@@ -95,7 +95,7 @@ async def test_a_timeout_ends_a_forked_run(executor: LocalSandboxCodeExecutor) -
     server = await start_server(executor)
     result = await executor.execute(CodeExecutionInput(code="import time; time.sleep(600)", timeout_seconds=0.5))
     assert result.timed_out
-    assert processes_below(server) == []
+    assert list_descendants(server) == []
 
 
 @pytest.mark.slow

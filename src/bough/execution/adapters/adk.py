@@ -1,9 +1,9 @@
-"""Using bough's executors in Google's ADK: its agents and its `SkillToolset` run code in bough's sandboxes.
+"""Using bough's executors in Google's ADK: agents and `SkillToolset` run code in bough's sandboxes.
 
 ```python
 toolset = SkillToolset(skills, code_executor=BoughCodeExecutor(executor=LocalSandboxCodeExecutor()))
 ```
-Needs `bough[adk]`, in a separate environment if other packages need newer Google packages than ADK allows.
+Needs `bough[adk]`; in a separate environment, if other packages need newer Google packages than ADK allows.
 Source: ADK (`CodeExecutionInput`, `CodeExecutionResult`, `SkillToolset`).
 """
 
@@ -29,14 +29,14 @@ except ImportError as error:
 
 
 class BoughCodeExecutor(BaseCodeExecutor):
-    """An ADK executor that uses one of bough's; call `close` at the end.
+    """An ADK executor that runs code in one of bough's executors. Call `close` at the end.
 
-    ADK calls it from threads, which wait for bough's event loop, one per process.
+    ADK calls it from threads, which wait for bough's event loop. A process has one such loop.
 
     Attributes:
-        executor: Runs the code, with the same isolation, bounds and outputs as any other run.
+        executor: bough's executor.
         timeout_seconds: Whole seconds, as in ADK; None for the executor's default.
-        limits: The bounds of each run.
+        limits: The limits of each run.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
@@ -45,23 +45,24 @@ class BoughCodeExecutor(BaseCodeExecutor):
     limits: base.ExecutionLimits = base.ExecutionLimits()
 
     def model_post_init(self, context: Any) -> None:
-        """Copy `stateful` from the executor."""
+        """Set `stateful` to that of the executor."""
         super().model_post_init(context)
         self.stateful = self.executor.stateful
 
     def execute_code(self, invocation_context: Any, code_execution_input: Any) -> Any:
-        """Run ADK's request and return ADK's result; blocks.
+        """Run ADK's request and return ADK's result. Blocks.
 
-        A killed run has the exit code -9 and a line on stderr with the reason, because ADK treats a result
-        without an exit code as a success if something was printed.
+        The result of a killed run has a negative exit code, and the reason as the last line of stderr: ADK treats a
+        result without an exit code as a success if something was printed.
 
         Raises:
-            BoughError: The request is invalid, or no sandbox works here; nothing was run.
+            BoughError: The request is invalid, or no sandbox works on this machine; nothing was run.
         """
         request = base.CodeExecutionInput(
             code=code_execution_input.code,
             input_files=tuple(
-                base.File(path=file.name, content=_content(file.content)) for file in code_execution_input.input_files
+                base.File(path=file.name, content=_decode_content(file.content))
+                for file in code_execution_input.input_files
             ),
             execution_id=code_execution_input.execution_id,
             timeout_seconds=self.timeout_seconds,
@@ -69,15 +70,15 @@ class BoughCodeExecutor(BaseCodeExecutor):
         )
         loop = portal()
         loop.hold_weakly(self.executor)
-        return _result(loop.call(self.executor.execute, request))
+        return _make_adk_result(loop.call(self.executor.execute, request))
 
     def close(self) -> None:
-        """Close the executor. Idempotent. An open executor is closed at the end of the program."""
+        """Close the executor. Idempotent. At the end of the program, an open executor is closed automatically."""
         portal().call(self.executor.aclose)
 
 
-def _content(content: str | bytes) -> bytes:
-    """Return the bytes of a file, which ADK passes as bytes or as base64 text."""
+def _decode_content(content: str | bytes) -> bytes:
+    """Return the bytes of a file, which ADK passes as bytes, as base64 or as plain text."""
     if isinstance(content, bytes):
         return content
     try:
@@ -86,18 +87,19 @@ def _content(content: str | bytes) -> bytes:
         return content.encode()
 
 
-def _result(result: base.CodeExecutionResult) -> Any:
+def _make_adk_result(result: base.CodeExecutionResult) -> Any:
+    """Return ADK's result for bough's."""
     stderr = result.stderr.decode(errors="replace")
     if result.exit_code is None:
         stderr += f"\nended by {result.killed_by or f'signal {result.signal}'}"
     return adk.CodeExecutionResult(
         stdout=result.stdout.decode(errors="replace"),
         stderr=stderr.lstrip("\n"),
-        output_files=[_file(file) for file in result.output_files],
+        output_files=[_make_adk_file(file) for file in result.output_files],
         exit_code=-(result.signal or 9) if result.exit_code is None else result.exit_code,
     )
 
 
-def _file(file: base.File) -> Any:
-    kind = mimetypes.guess_type(file.path)[0] or "application/octet-stream"
-    return adk.File(name=file.path, content=file.content, mime_type=kind)
+def _make_adk_file(file: base.File) -> Any:
+    mime_type = mimetypes.guess_type(file.path)[0] or "application/octet-stream"
+    return adk.File(name=file.path, content=file.content, mime_type=mime_type)

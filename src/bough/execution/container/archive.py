@@ -15,12 +15,12 @@ _OVERHEAD_BYTES: Final = 64 << 10
 
 
 def pack_folder(source: Path, target: str) -> bytes:
-    """Pack a folder as an archive for the absolute path `target`, owned by root and executable for all.
+    """Return an archive that unpacks a folder at the absolute path `target`, owned by root and executable for all.
 
-    Blocks; O(bytes), all of them in memory. Links stay links; devices and pipes are omitted.
+    Links are packed as links; devices and pipes are omitted. The whole archive is in memory. Blocks; O(bytes).
     """
 
-    def own(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    def give_to_root(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
         if not (entry.isfile() or entry.isdir() or entry.issym()):
             return None
         entry.uid = entry.gid = 0
@@ -30,17 +30,17 @@ def pack_folder(source: Path, target: str) -> bytes:
 
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
-        tar.add(source, arcname=target.strip("/"), filter=own)
+        tar.add(source, arcname=target.strip("/"), filter=give_to_root)
     return buffer.getvalue()
 
 
 def pack_links(links: Mapping[str, str]) -> bytes:
-    """Return an archive of symbolic links by absolute path; an engine replaces existing files by them."""
+    """Return an archive of symbolic links, given as target by absolute path; unpacking it replaces existing files."""
     return _pack((path, tarfile.SYMTYPE, target) for path, target in links.items())
 
 
 def pack_file(path: str) -> bytes:
-    """Return an archive of an empty file; an engine first removes anything at its path, folders too."""
+    """Return an archive of an empty file; an engine that unpacks it first removes any file or folder at its path."""
     return _pack([(path, tarfile.REGTYPE, "")])
 
 
@@ -50,7 +50,7 @@ def pack_folders(paths: Iterable[str]) -> bytes:
 
 
 def _pack(entries: Iterable[tuple[str, bytes, str]]) -> bytes:
-    """Return an archive of empty entries owned by root: absolute path, type, and the target of a link."""
+    """Return an archive of entries without content, owned by root: (absolute path, type, target of a link) each."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
         for path, kind, target in entries:
@@ -65,7 +65,7 @@ def read_member(content: Iterable[bytes], path: str, max_bytes: int) -> bytes:
     """Return the content of the only regular file of an archive.
 
     Raises:
-        InvalidInput: The archive holds something else, or a file larger than `max_bytes`.
+        InvalidInput: The first entry is not a regular file, or the file is larger than `max_bytes`.
     """
     data = bytearray()
     for chunk in content:

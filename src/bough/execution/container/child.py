@@ -1,4 +1,4 @@
-"""Controlling a run in a container through the engine, and the connection to its first process."""
+"""Runs in a container: controlling them through the engine, and connecting to their first process."""
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any, Final, Self
 
 from bough.cancellation import finish
 from bough.execution.container.engine import engine_errors, is_refusal
-from bough.execution.process.cgroup import Group, LateGroup
-from bough.execution.process.child import ChildProcess, Launch
+from bough.execution.process.cgroup import DelayedGroup, Group
+from bough.execution.process.child import ChildProcess, Descriptors, Launch
 from bough.execution.process.files import Collected
 from bough.execution.process.workspace import Workspace
 from bough.execution.request import Plan
@@ -48,9 +48,9 @@ class ContainerRun:
             return is_refusal(error)
         return str(self._container.status) in ("exited", "dead", "removing")
 
-    def settle(self) -> None:
+    def kill_leftovers(self) -> None:
         """Kill processes that outlive the program. Must be called before files are collected."""
-        # The first process of a container ends everything before it reports.
+        # Nothing to do: the first process of a fresh container kills every other process before it reports.
 
     def end(self) -> None:
         """Remove the container, running or not. Calling it twice is allowed."""
@@ -62,46 +62,48 @@ class ExecRun(ContainerRun):
 
     Args:
         id: The engine's id of the process.
-        resting: The processes that were running before the run, and stay.
+        earlier_pids: The processes that were running before the run; they continue after it.
         restart: Ends every process of the container, and starts the container again.
     """
 
-    def __init__(self, engine: Any, container: Any, id: str, resting: set[int], *, restart: Callable[[], None]) -> None:
+    def __init__(
+        self, engine: Any, container: Any, id: str, earlier_pids: set[int], *, restart: Callable[[], None]
+    ) -> None:
         super().__init__(container)
         self._api, self._id = engine.api, id
-        self._resting, self._restart = resting, restart
+        self._earlier_pids, self._restart = earlier_pids, restart
         self._lock = threading.Lock()
-        self._is_settled = False
+        self._is_clean = False
 
     def first_process(self) -> int:
-        """Return the process that the engine started."""
+        """Return the pid on this machine of the process that the engine started; 0 if it is unknown."""
         try:
             return int(self._api.exec_inspect(self._id)["Pid"])
         except engine_errors():
             return 0
 
     def has_ended(self) -> bool:
-        """Whether that process has exited."""
+        """Whether the run's first process has exited."""
         try:
             return not self._api.exec_inspect(self._id)["Running"]
         except engine_errors() as error:
             return is_refusal(error)
 
-    def settle(self) -> None:
+    def kill_leftovers(self) -> None:
         """Restart the container if processes of the run outlived its program."""
         with self._lock:
-            leftover_pids = list_processes(self._container) - self._resting - {self.first_process()}
-            if leftover_pids and not self._is_settled:
+            leftover_pids = list_processes(self._container) - self._earlier_pids - {self.first_process()}
+            if leftover_pids and not self._is_clean:
                 self._restart()
-            self._is_settled = True
+            self._is_clean = True
 
     def end(self) -> None:
-        """End every process of the container, unless the run has been settled."""
-        # Locked: a kill at a limit comes from another thread, and a second restart would end the next run.
+        """End every process of the container, unless the processes of this run have already ended."""
+        # Locked: a kill at a limit is called in another thread, and a second restart would end the next run.
         with self._lock:
-            if not self._is_settled:
+            if not self._is_clean:
                 self._restart()
-            self._is_settled = True
+            self._is_clean = True
 
 
 def list_processes(container: Any) -> set[int]:
@@ -116,42 +118,41 @@ def remove_container(container: Any) -> None:
 
 
 class ContainerChild(ChildProcess):
-    """A run whose first process waits in a container; it ends when that process has exited."""
+    """A run whose first process waits in a container; it ends when the first process has exited."""
 
     def __init__(self, launch: Launch, connection: socket.socket, run: ContainerRun, group: Group | None) -> None:
         super().__init__(launch)
         self._connection = connection
-        self._contained = run
+        self._run = run
         self._group = group
-        self._peer = peer(connection)
+        self._peer_pid = peer_pid(connection)
         self._kills_before = self._memory_kills
 
     @property
     def pid(self) -> int:
         """The pid of the run's first process on this machine."""
-        return self._peer
+        return self._peer_pid
 
     @property
     def _memory_kills(self) -> int:
         return 0 if self._group is None else self._group.memory_kills
 
-    async def harvest(self, workspace: Workspace, plan: Plan) -> tuple[Collected, bool]:
-        """Return the output files and whether memory ran out, then release the container.
+    async def collect_output(self, workspace: Workspace, plan: Plan) -> tuple[Collected, bool]:
+        """Return the output files and whether memory ran out, then let the first process exit.
 
-        The first process waits until the host closes the socket: when it exits, the engine removes the control group
-        and its counters.
+        The first process waits until the host closes the socket, because the engine removes the control group and its
+        counters when that process exits.
         """
         try:
-            ran_out = (
-                self._memory_kills > self._kills_before
-            )  # before `settle`, which may restart the container and so create a new group
-            await finish(asyncio.to_thread(self._contained.settle))
-            return await finish(asyncio.to_thread(workspace.collect, plan)), ran_out
+            # Read before `kill_leftovers`, which may restart the container and so create a new control group.
+            memory_ran_out = self._memory_kills > self._kills_before
+            await finish(asyncio.to_thread(self._run.kill_leftovers))
+            return await finish(asyncio.to_thread(workspace.collect, plan)), memory_ran_out
         finally:
             if self._status.fileno() >= 0:
                 self._status.shutdown(socket.SHUT_WR)
 
-    def _spawn(self, fds: tuple[int, int | None, int, int, int]) -> None:
+    def _spawn(self, fds: Descriptors) -> None:
         conf, stdin, stdout, stderr, status = fds
         source = os.open(os.devnull, os.O_RDONLY) if stdin is None else os.dup(stdin)
         try:
@@ -162,16 +163,16 @@ class ContainerChild(ChildProcess):
 
     def _kill(self) -> None:
         if not self._exited.done():
-            self._loop.run_in_executor(None, self._contained.end)
+            self._loop.run_in_executor(None, self._run.end)
 
-    def _hang_up(self) -> None:
-        super()._hang_up()
+    def _close_status(self) -> None:
+        super()._close_status()
         if not self._exited.done():
             self._exited.set_result(None)
 
 
-class NoGroup(LateGroup):
-    """No control group of bough: the engine has already put the run into a separate one."""
+class NoGroup(DelayedGroup):
+    """No control group of bough: the engine has already created one for the run."""
 
     @property
     def entered(self) -> bool:
@@ -180,10 +181,10 @@ class NoGroup(LateGroup):
 
 
 class Invitation:
-    """A socket in the exchange on which only the container's first process receives its descriptors.
+    """A listening socket in the exchange folder that accepts only the container's first process.
 
-    The folder and the socket belong to the run's user, who may have a login on this machine. So a peer must present the
-    token, which stays in a file of the exchange until it is used, and must be the process that the engine started.
+    The folder and the socket belong to the run's user, who may have a login on this machine. So the peer must send the
+    token, which is stored in a file of the exchange until it is used, and must be the process that the engine started.
     """
 
     def __init__(self, workspace: Workspace) -> None:
@@ -192,7 +193,7 @@ class Invitation:
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         owner = workspace.identity.owner or (os.geteuid(), os.getegid())
         with open_descriptor(workspace.exchange) as folder:
-            self._listener.bind(f"/proc/self/fd/{folder}/socket")  # the name of a socket has at most 107 bytes
+            self._listener.bind(f"/proc/self/fd/{folder}/socket")  # a short path: the kernel allows only 107 bytes
             os.chmod("socket", 0o600, dir_fd=folder)
             os.chown("socket", *owner, dir_fd=folder, follow_symlinks=False)
             fd = os.open("token", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400, dir_fd=folder)
@@ -209,7 +210,7 @@ class Invitation:
         self._listener.close()
 
     async def accept(self, expected: Callable[[], Awaitable[int]]) -> socket.socket:
-        """Return the first connection of the right process; others are closed.
+        """Return the first connection from the expected process; close all others.
 
         Args:
             expected: Returns the pid on this machine of the process that the engine started.
@@ -218,24 +219,24 @@ class Invitation:
         while True:
             connection, _ = await loop.sock_accept(self._listener)
             connection.setblocking(False)
-            is_right = False
+            is_expected = False
             try:
                 try:
                     async with asyncio.timeout(_TOKEN_SECONDS):
                         token = await loop.sock_recv(connection, 64)
                 except (OSError, TimeoutError):
                     token = b""
-                if secrets.compare_digest(token, self._token) and peer(connection) == await expected():
-                    # Before the program starts, since the program could read the token and connect.
+                if secrets.compare_digest(token, self._token) and peer_pid(connection) == await expected():
+                    # Before the program starts, because the program could read the token and connect.
                     os.unlink(self._token_path)
-                    is_right = True
+                    is_expected = True
                     return connection
             finally:
-                if not is_right:  # also when the run is cancelled
+                if not is_expected:  # also when the run is cancelled
                     connection.close()
 
 
-def peer(connection: socket.socket) -> int:
-    """Return the pid of the peer in the namespace of this process."""
+def peer_pid(connection: socket.socket) -> int:
+    """Return the pid of a connection's peer, as seen in the process namespace of this process."""
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     return int(struct.unpack("3i", credentials)[0])

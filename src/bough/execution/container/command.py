@@ -14,8 +14,8 @@ from typing import Any, Final, Literal
 
 from bough.execution.process.capture import HeadTail
 
-LOOK_SECONDS: Final = 0.1
-"""The interval of checks for a command that writes nothing, in seconds."""
+POLL_SECONDS: Final = 0.1
+"""How often to check whether a command that writes nothing has ended."""
 
 _HEADER_BYTES: Final = 8
 _CHUNK_BYTES: Final = 1 << 16
@@ -44,10 +44,10 @@ class CommandOutcome:
     """The result of a command in a container.
 
     Attributes:
-        exit_code: None if a bound ended it, or the container stopped.
-        timed_out: Measured by the host's clock, never inferred from an exit code.
-        is_full: Whether it was ended because the container's files exceeded their bound.
-        truncated: Whether the middle of a stream was dropped.
+        exit_code: None if the command exceeded a limit, or the container stopped.
+        timed_out: Whether the timeout ended the command, by the host's clock; never inferred from an exit code.
+        is_full: Whether the command was ended because the container's files exceeded their limit.
+        truncated: Whether the middle of stdout or stderr was dropped.
     """
 
     exit_code: int | None
@@ -59,30 +59,34 @@ class CommandOutcome:
 
 
 class FrameReader:
-    """Splits the engine's multiplexed stream: eight bytes of header, then the bytes of one stream."""
+    """Splits the engine's multiplexed stream into stdout and stderr.
+
+    Each frame is a header of eight bytes (stream number, length), followed by bytes of that stream.
+    """
 
     def __init__(self, stdout: HeadTail, stderr: HeadTail) -> None:
         self._streams = {1: stdout, 2: stderr}
         self._header = bytearray()
-        self._left = 0
-        self._kind = 1
+        self._remaining_bytes = 0
+        self._stream_number = 1
 
     def feed(self, data: bytes) -> None:
         """Process the next bytes of the stream."""
         view = memoryview(data)
         while view:
-            if self._left:
-                part, view = view[: self._left], view[self._left :]
-                self._left -= len(part)
-                if stream := self._streams.get(self._kind):
+            if self._remaining_bytes:
+                part, view = view[: self._remaining_bytes], view[self._remaining_bytes :]
+                self._remaining_bytes -= len(part)
+                stream = self._streams.get(self._stream_number)
+                if stream is not None:
                     stream.add(bytes(part))
                 continue
             missing_bytes = _HEADER_BYTES - len(self._header)
             self._header += view[:missing_bytes]
             view = view[missing_bytes:]
             if len(self._header) == _HEADER_BYTES:
-                self._kind = self._header[0]
-                self._left = int.from_bytes(self._header[4:], "big")
+                self._stream_number = self._header[0]
+                self._remaining_bytes = int.from_bytes(self._header[4:], "big")
                 self._header.clear()
 
 
@@ -95,14 +99,14 @@ def run_in_container(
     end: Callable[[], None],
     is_full: Callable[[], bool] = lambda: False,
 ) -> CommandOutcome:
-    """Run a command to its end or to a bound. Blocks.
+    """Run a command until it ends or exceeds a limit. Blocks.
 
-    It ends with its first process, even if a background process still holds the streams open.
+    It ends when its first process exits, even if a background process still has the streams open.
 
     Args:
-        stop: Set to end it early.
-        end: Called at a bound; ends every process of the container.
-        is_full: Called repeatedly; returns whether the container's files exceed their bound.
+        stop: An event that another thread sets to end the command early.
+        end: Ends every process of the container; called when a limit is exceeded or `stop` is set.
+        is_full: Returns whether the container's files exceed their limit; called repeatedly.
     """
     stdout, stderr = HeadTail(command.stdout_bytes), HeadTail(command.stderr_bytes)
     exec_instance = engine.api.exec_create(
@@ -116,18 +120,18 @@ def run_in_container(
     with engine.api.exec_start(exec_instance["Id"], socket=True) as stream:
         try:
             reader = FrameReader(stdout, stderr)
-            bound = _read(engine, exec_instance["Id"], stream, reader, deadline, stop=stop, is_full=is_full)
-            if bound is not None or stop.is_set():
+            limit = _read(engine, exec_instance["Id"], stream, reader, deadline, stop=stop, is_full=is_full)
+            if limit is not None or stop.is_set():
                 end()
         finally:
             stream._response.close()
     inspected_code = engine.api.exec_inspect(exec_instance["Id"])["ExitCode"]
     return CommandOutcome(
-        exit_code=inspected_code if bound is None and not stop.is_set() else None,
+        exit_code=inspected_code if limit is None and not stop.is_set() else None,
         stdout=stdout.value(),
         stderr=stderr.value(),
-        timed_out=bound == "time",
-        is_full=bound == "disk",
+        timed_out=limit == "time",
+        is_full=limit == "disk",
         truncated=stdout.truncated or stderr.truncated,
     )
 
@@ -142,9 +146,9 @@ def _read(
     stop: threading.Event,
     is_full: Callable[[], bool],
 ) -> Literal["time", "disk"] | None:
-    """Read until the command ends or must be ended; return the bound that it reached, or None."""
+    """Read output until the command ends, exceeds a limit, or `stop` is set; return the exceeded limit, if any."""
     connection = stream._sock
-    connection.settimeout(LOOK_SECONDS)
+    connection.settimeout(POLL_SECONDS)
     while not stop.is_set():
         if time.monotonic() > deadline:
             return "time"

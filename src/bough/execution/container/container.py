@@ -1,15 +1,17 @@
-"""Running code in containers of a local engine (Docker, or Podman by its socket), without network.
+"""Running code in containers of a local engine (Docker, or Podman through its socket), without network.
 
-A fresh container runs one request: read-only root, no capability, an unprivileged user. A kept container (`keep=True`)
-serves a whole task: root of the image stays root, files stay, processes are ended between runs. It shows one folder of
-this machine, the workspace, and a private folder for the hand-over of runs. Commands run as the task's user, root in
-most images, so the workspace must lie where no other user of this machine can reach it: a program inside can leave
-files of root there.
+A fresh container runs one request with a read-only root file system, no capability and an unprivileged user.
 
-In both, the first process of a run is bough's own. It fetches the descriptors of the run by a socket, so the engine
-never sees what a program prints. Both have bounds on memory and processes and the system-call filter of every sandbox.
+A kept container (`keep=True`) runs every request and command of one task. Its files remain between runs, its processes
+are ended. It mounts two host folders: the workspace, and a private folder through which runs are handed over. Commands
+run as the task's user, which is root in most images. Such a program can leave files of root in the workspace, so no
+other user of this machine must be able to enter the workspace.
+
+In both kinds of container, the first process of a run is bough's own. It receives the descriptors of the run over a
+socket, so the engine never sees what a program prints. Both kinds limit memory and processes, and install the same
+system-call filter as every sandbox.
 Source: ADK (`ContainerCodeExecutor`; `TaskContainerExecutor`: one container a task, its own working folder, every
-exec bounded).
+exec with a timeout).
 """
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportMissingTypeStubs=false
@@ -46,30 +48,30 @@ from bough.execution.container.child import (
     Invitation,
     NoGroup,
     list_processes,
-    peer,
+    peer_pid,
     remove_container,
 )
 from bough.execution.container.command import CommandOutcome, ContainerCommand, run_in_container
-from bough.execution.container.disk import LOOK_SECONDS, ContainerDisk
+from bough.execution.container.disk import POLL_SECONDS, ContainerDisk
 from bough.execution.container.engine import connect, engine_errors, explain_failure, is_refusal, parse_socket_path
 from bough.execution.container.janitor import ContainerJanitor
 from bough.execution.process.cgroup import find_memory_group
 from bough.execution.process.child import ChildProcess, Launch
 from bough.execution.process.disk_use import max_names
 from bough.execution.process.identity import Identity, identity_for
-from bough.execution.process.process import prepare
+from bough.execution.process.process import prepare_workspace
 from bough.execution.process.result import build_result, make_timed_out
 from bough.execution.process.run_directory import RunDirectory
 from bough.execution.process.watch import watch
 from bough.execution.process.workspace import Workspace
-from bough.execution.request import CODE_FOLDER, WORK, Plan, plan, refuse_state
+from bough.execution.request import CODE_FOLDER, WORK, Plan, make_plan, refuse_state
 from bough.execution.sandbox.bubblewrap import configuration
 from bough.execution.sandbox.rung import INSIDE
 from bough.execution.sandbox.seccomp import SECCOMP_INSTALL, filter_program
-from bough.execution.value_types import check_kinds
+from bough.execution.value_types import check_types
 
 _INSIDE_AT: Final = "/run/bough/inside"
-"""The folder of bough's first process in a container."""
+"""The folder with the program of a run's first process, in a container."""
 
 _OWNER_LABEL: Final = "bough.owner"
 """The label by which the janitor finds the containers of an executor that has ended."""
@@ -81,18 +83,18 @@ _RUNS: Final = "/run/bough/runs"
 _WORKSPACE: Final = "/run/bough/workspace"
 """The mount point of the workspace in a kept container, unless the task sets a working folder."""
 
-_KEEPING_PROCESS: Final = ("sh", "-c", "read line")
-"""The main process of a kept container: a shell built-in, which every image has, waits for a line for ever."""
+_IDLE_COMMAND: Final = ("sh", "-c", "read line")
+"""The main process of a kept container, which waits forever for a line. Every image has it: `read` is a built-in."""
 
-_RESTING_PROCESSES: Final = 2
-"""Processes of an idle kept container: the engine's init and the shell."""
+_IDLE_PROCESSES: Final = 2
+"""The number of processes in an idle kept container: the engine's init and the shell."""
 
 _CAPABILITIES: Final = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "SETUID", "SETGID", "KILL")
 """Capabilities that package managers and test scripts need as root of a kept container."""
 
 _START_SECONDS: Final = 60.0
-_LOOK_SECONDS: Final = 0.2
-"""The interval of checks for a container that has not answered, in seconds."""
+_POLL_SECONDS: Final = 0.2
+"""How often to check whether a container that has not connected yet has exited."""
 
 _CONFINED: Final[Mapping[str, Any]] = {
     "command": [],
@@ -105,21 +107,23 @@ _CONFINED: Final[Mapping[str, Any]] = {
 """Options of every container."""
 
 TASK_LIMITS: Final = ExecutionLimits(memory_bytes=2 << 30, processes=256)
+"""The default limits of a kept container."""
 
 
 class KeepOptions(TypedDict, total=False):
     """Options of a kept container.
 
     Attributes:
-        workspace: A folder of this machine that is mounted at `workdir`, and filled from the image if empty; the
-            only workspace that requests can name. None: a private one, removed with the container.
-        workdir: Working folder of commands (`/work`); `/work` of requests that name the workspace leads there.
-        user: The user that runs commands; None for the image's.
+        workspace: A host folder that is mounted at `workdir`. If it is empty, it is filled with the image's files at
+            that path. Requests can name no other workspace. None creates a private one, removed with the container.
+        workdir: The working folder of commands (default: `/work`). In requests that name the workspace, `/work` is a
+            link to it.
+        user: The user that runs commands; None for the image's user.
         env: The environment of commands.
-        limits: Limits of the whole container (`TASK_LIMITS`).
-        cpus: Number of processors (1).
-        disk_bytes: Bound on its files, without those of the image but with the workspace; None for no bound.
-        network: Whether it has the engine's network (False).
+        limits: The limits of the whole container (default: `TASK_LIMITS`).
+        cpus: Number of processors (default: 1).
+        disk_bytes: Limit of the container's files, including the workspace and excluding the image; None for no limit.
+        network: Whether the container is connected to the engine's network (default: False).
         labels: Labels in addition to `bough=task` and `bough.owner`.
     """
 
@@ -138,25 +142,26 @@ class ContainerCodeExecutor(CodeExecutorMixin):
     """Runs each request in a new container, or all of them in one container (`keep=True`).
 
     The engine must run on this machine: workspaces are mounted by path, and descriptors are passed over a socket.
-    When the engine fails, the executor is unhealthy, and refuses at once until `reinitialize`.
+    After a failure of the engine, the executor is unhealthy and refuses every request until `reinitialize` is called.
 
-    A kept container is created at the first use and removed by `aclose`. Runs and commands take turns. At a bound the
-    container is killed and started again: its files stay, its processes end. Processes that `execute` leaves behind
-    end in the same way; those of a command continue, as they may be a server under test, until a bound or
-    `end_processes`. Memory, processes and disk are bounded for the whole container, the disk by measuring it
-    while something runs; a memory bound in a request applies to each process.
+    A kept container is created at the first use and removed by `aclose`. Runs and commands take turns. When a limit is
+    exceeded, the container is killed and started again, which ends its processes and keeps its files. The container is
+    also restarted if processes outlive a run of `execute`. Processes that outlive a command continue until a limit is
+    exceeded or `end_processes` is called, because they may be a server under test. The limits of memory, processes and
+    disk apply to the whole container. The disk use is measured while something runs. A memory limit in a request
+    applies to each process.
 
     Args:
-        image: Name or digest of a local image, never pulled; resolved once, and then pinned by its id.
-            `execute` needs `python3` in it; `run_command` needs nothing.
-        keep: Use one container for everything. `run_command` and the methods for files need it.
+        image: Name or digest of a local image, which is never pulled. It is resolved once and then pinned by its id.
+            `execute` needs `python3` in the image; `run_command` needs nothing.
+        keep: Whether to use one container for everything; required by `run_command` and the methods for files.
         docker_host: The engine's address, for example `unix:///run/docker.sock`; None reads the environment.
-        default_timeout_seconds: For requests and commands without one; the start of the container does not count.
-            None: 30, or 300 with `keep`.
+        default_timeout_seconds: The timeout of requests and commands without one, not counting the start of the
+            container. None means 30, or 300 with `keep`.
         options: Options of the kept container.
 
     Raises:
-        InvalidInput: Options of a kept container without `keep`.
+        InvalidInput: Options of a kept container are given without `keep`.
     """
 
     stateful = False
@@ -172,7 +177,9 @@ class ContainerCodeExecutor(CodeExecutorMixin):
         **options: Unpack[KeepOptions],
     ) -> None:
         if options and not keep:
-            raise InvalidInput(f"{', '.join(sorted(options))} need a kept container.", hint="Pass keep=True.")
+            raise InvalidInput(
+                f"These options need a kept container: {', '.join(sorted(options))}.", hint="Pass keep=True."
+            )
         self.name = f"{'task-container' if keep else 'container'}:{image}"
         self.keep = keep
         if default_timeout_seconds is None:
@@ -190,8 +197,8 @@ class ContainerCodeExecutor(CodeExecutorMixin):
         self._connecting = asyncio.Lock()
         self._options = options
         self.workdir = options.get("workdir", WORK)
-        # `/work` is a link that changes from run to run, and a mount in it could not be replaced.
-        self._seat = _WORKSPACE if self.workdir == WORK else self.workdir
+        # Never mounted at `/work` itself: each run replaces `/work` by a link, and a mount point cannot be replaced.
+        self._workspace_target = _WORKSPACE if self.workdir == WORK else self.workdir
         self._workspace = options.get("workspace")
         self._env = dict(options.get("env") or {})
         self._limits = options.get("limits", TASK_LIMITS)
@@ -203,40 +210,40 @@ class ContainerCodeExecutor(CodeExecutorMixin):
     async def execute(self, request: CodeExecutionInput) -> CodeExecutionResult:
         """Run `request` in a container. Cancelling ends its processes.
 
-        Safe for concurrent use: new containers run in parallel, runs in a kept one take turns.
+        Safe for concurrent use: fresh containers run in parallel, runs in a kept container take turns.
 
         Raises:
             InvalidInput: The request is invalid; nothing was run. A kept container refuses another
                 workspace, a writable mount, and a mount below `/work`.
-            NotSupported: It asks for a persistent interpreter; nothing was run.
+            NotSupported: The request is for a persistent interpreter; nothing was run.
             SandboxUnavailable: The engine, the image or libseccomp is missing; nothing was run.
-            Unavailable: The executor is closed, or the engine failed before.
-            ExecutorError: The program, or the container, could not be started.
+            Unavailable: The executor is closed, or the engine failed earlier.
+            ExecutorError: The program or the container could not be started.
         """
         if self.keep:
-            check_kinds(request)
-            await asyncio.to_thread(self._check_places, request)
-            request = replace(request, guards=NO_GUARDS)  # the workspace is thrown away with its task
+            check_types(request)
+            await asyncio.to_thread(self._check_mounts, request)
+            request = replace(request, guards=NO_GUARDS)  # the workspace is deleted with its task
         async with self._turn:
             if self._closed:
                 raise Unavailable("The executor is closed.", hint="Make a new one, or call reinitialize().")
-            checked = plan(request, default_timeout_seconds=self.default_timeout_seconds)
-            refuse_state(checked.request)
+            plan = make_plan(request, default_timeout_seconds=self.default_timeout_seconds)
+            refuse_state(plan.request)
             if self._failure is not None:
                 raise Unavailable(
                     f"The container engine failed: {self._failure}", hint="Fix it, then call reinitialize()."
                 )
-            if checked.rules:
+            if plan.rules:
                 raise InvalidInput(
                     "Containers have no network.", hint="Use a LocalSandboxCodeExecutor for network by domains."
                 )
             await self._connect()
-            if checked.timeout_seconds == 0:
-                return make_timed_out(checked, isolation=self.isolation)
-            return await finish(self._run(checked), cancel=True)
+            if plan.timeout_seconds == 0:
+                return make_timed_out(plan, isolation=self.isolation)
+            return await finish(self._run(plan), cancel=True)
 
     async def healthy(self) -> bool:
-        """Whether the engine answers and has the image."""
+        """Whether the engine responds and has the image."""
         if self._closed or self._failure is not None:
             return False
         try:
@@ -246,7 +253,7 @@ class ContainerCodeExecutor(CodeExecutorMixin):
             return False
 
     async def reinitialize(self) -> None:
-        """Forget the failure and the kept container, and connect again at the next run."""
+        """Close the executor and forget the engine's failure; the next run connects again."""
         await self.aclose()
         self._failure = None
         self._closed = False
@@ -262,26 +269,26 @@ class ContainerCodeExecutor(CodeExecutorMixin):
         janitor, self._janitor = self._janitor, None
         if engine is not None:
             await asyncio.to_thread(engine.close)
-        # Only now: while a container of this executor may exist, the janitor must outlive a kill of this process.
+        # Last: while containers of this executor may exist, the janitor must be able to remove them after a kill.
         if janitor is not None:
             await asyncio.to_thread(janitor.close)
         await asyncio.to_thread(self._run_directory.close)
 
-    # Of a kept container only.
+    # Only for a kept container.
 
     async def start(self) -> None:
-        """Create and start the kept container, unless it is running.
+        """Create and start the kept container if it does not exist.
 
         Raises:
-            NotSupported: The executor keeps no container.
+            NotSupported: The executor was created without `keep`.
             SandboxUnavailable: The engine or the image is missing.
             ExecutorError: The container could not be started.
         """
         if not self.keep:
-            raise NotSupported("The executor keeps no container.", hint="Pass keep=True.")
+            raise NotSupported("This executor starts a new container for each run.", hint="Pass keep=True.")
         await self._connect()
         async with self._turn:
-            await finish(asyncio.to_thread(self._make))
+            await finish(asyncio.to_thread(self._ensure_container))
 
     async def run_command(
         self,
@@ -292,23 +299,24 @@ class ContainerCodeExecutor(CodeExecutorMixin):
         env: Mapping[str, str] | None = None,
         timeout_seconds: float | None = None,
     ) -> CommandOutcome:
-        """Run a command: a text with the image's bash or sh, a list unchanged. Cancelling ends all processes.
+        """Run a command in the kept container. Cancelling ends all processes.
 
         Args:
-            env: Replaces the task's environment.
+            command: A string is run by the image's bash, or by sh if there is no bash; a sequence is run unchanged.
+            env: The environment, instead of the task's.
             timeout_seconds: None for the executor's default.
 
         Raises:
-            NotSupported: The executor keeps no container.
+            NotSupported: The executor was created without `keep`.
             SandboxUnavailable: The engine or the image is missing.
-            ExecutorError: The engine refused.
+            ExecutorError: The engine refused the command.
         """
         await self.start()
         argv = (self._shell, "-c", command) if isinstance(command, str) else command
-        prepared = ContainerCommand(
+        container_command = ContainerCommand(
             argv=argv,
             user=user or self._options.get("user"),
-            cwd=cwd or self._seat,
+            cwd=cwd or self._workspace_target,
             env=self._env if env is None else env,
             timeout_seconds=self.default_timeout_seconds if timeout_seconds is None else timeout_seconds,
             stdout_bytes=self._limits.stdout_bytes,
@@ -316,35 +324,35 @@ class ContainerCodeExecutor(CodeExecutorMixin):
         )
         stop = threading.Event()
         async with self._turn:
-            running = asyncio.ensure_future(asyncio.to_thread(self._run_command, prepared, stop))
+            running = asyncio.ensure_future(asyncio.to_thread(self._run_command, container_command, stop))
             try:
                 return await asyncio.shield(running)
             except asyncio.CancelledError:
                 stop.set()
-                # The turn is given up only when the command is gone; the next one would meet its processes.
+                # The lock is held until the command has ended: its processes would disturb the next run.
                 await finish(asyncio.wait([running]))
                 raise
 
     async def end_processes(self) -> None:
-        """End every process in the kept container; files stay."""
+        """End every process in the kept container, without changing its files."""
         await self.start()
         async with self._turn:
             await finish(asyncio.to_thread(self._restart))
 
     async def put_folder(self, source: Path, target: str) -> None:
-        """Copy a folder of this machine to a new folder of the container, owned by root and executable for all."""
+        """Copy a host folder to a new folder of the kept container, owned by root and executable for all."""
         await self.start()
         data = await asyncio.to_thread(pack_folder, source, target)
         await asyncio.to_thread(self._container.put_archive, "/", data)
 
     async def replace_folders(self, path: str, *, inside: Sequence[str] = ()) -> None:
-        """Replace whatever is at `path`, a link too, by a new folder of root with the empty folders `inside`.
+        """Replace the file, folder or link at `path` by a new folder of root with the empty folders `inside`.
 
-        The engine does it, without any program of the image, which could have been changed.
+        The engine replaces it, because a program of the image could have been changed.
         """
         await self.start()
         folders = [path, *(f"{path}/{name}" for name in inside)]
-        # A file replaces whatever has the name; a folder alone would keep what an existing one holds.
+        # First a file, which replaces an existing folder: a folder would be merged with it.
         await asyncio.to_thread(self._container.put_archive, "/", pack_file(path))
         await asyncio.to_thread(self._container.put_archive, "/", pack_folders(folders))
 
@@ -352,7 +360,7 @@ class ContainerCodeExecutor(CodeExecutorMixin):
         """Return the content of a regular file of the kept container; None if it does not exist.
 
         Raises:
-            InvalidInput: It is a link, a device or a folder, or too large.
+            InvalidInput: The path is a link, a device or a folder, or the file is larger than `max_bytes`.
         """
         await self.start()
         return await asyncio.to_thread(self._read_file, path, max_bytes)
@@ -366,29 +374,37 @@ class ContainerCodeExecutor(CodeExecutorMixin):
     # The engine.
 
     async def _connect(self) -> None:
+        """Connect to the engine and find the image, unless that was done before."""
         async with self._connecting:
             if self._engine is None:
                 self._engine, self._image_id, self._filter = await asyncio.to_thread(self._open_engine)
 
     def _open_engine(self) -> tuple[Any, str, bytes]:
+        """Return the engine's client, the image's id and the system-call filter; start the janitor. Blocks.
+
+        Raises:
+            SandboxUnavailable: The engine, the image or libseccomp is missing.
+        """
         try:
-            program = filter_program()
+            filter_code = filter_program()
         except (ImportError, RuntimeError) as error:
             raise SandboxUnavailable("libseccomp or pyseccomp is missing.", hint=SECCOMP_INSTALL) from error
         try:
             engine = connect(self._docker_host)
         except SandboxUnavailable as error:
-            if error.__cause__ is not None and not isinstance(error.__cause__, ImportError):
+            is_engine_failure = error.__cause__ is not None and not isinstance(error.__cause__, ImportError)
+            if is_engine_failure:
                 self._failure = error.message
             raise
-        with ExitStack() as unless_it_works:
-            unless_it_works.callback(engine.close)
+        with ExitStack() as on_failure:
+            on_failure.callback(engine.close)
             image_id = self._find_image(engine)
-            # Before the first container: a kill of this process after its creation would leave it for ever.
-            if path := parse_socket_path(self._docker_host):
-                self._janitor = ContainerJanitor(path, f"{_OWNER_LABEL}={self._owner}")
-            unless_it_works.pop_all()
-        return engine, image_id, program
+            socket_path = parse_socket_path(self._docker_host)
+            # Before any container is created: if this process is killed, only the janitor removes its containers.
+            if socket_path:
+                self._janitor = ContainerJanitor(socket_path, f"{_OWNER_LABEL}={self._owner}")
+            on_failure.pop_all()
+        return engine, image_id, filter_code
 
     @property
     def _owner(self) -> str:
@@ -396,6 +412,11 @@ class ContainerCodeExecutor(CodeExecutorMixin):
         return os.path.basename(self._run_directory.path)
 
     def _find_image(self, engine: Any) -> str:
+        """Return the id of the image.
+
+        Raises:
+            SandboxUnavailable: The engine does not have the image, or does not respond.
+        """
         from docker import errors
 
         try:
@@ -408,8 +429,8 @@ class ContainerCodeExecutor(CodeExecutorMixin):
             self._failure = f"No container engine answers: {error}"
             raise SandboxUnavailable(self._failure, hint="apt-get install docker.io") from error
 
-    def _answers(self) -> bool:
-        """Whether the engine still answers. Blocks."""
+    def _engine_answers(self) -> bool:
+        """Whether the engine still responds. Blocks."""
         try:
             return bool(self._engine.ping())
         except (OSError, *engine_errors()):
@@ -417,152 +438,167 @@ class ContainerCodeExecutor(CodeExecutorMixin):
 
     # One run.
 
-    async def _run(self, checked: Plan) -> CodeExecutionResult:
-        workspace = await prepare(checked, self._run_directory, self._choose_identity(checked))
+    async def _run(self, plan: Plan) -> CodeExecutionResult:
+        """Prepare the workspace, start the first process, run the program, collect its output and remove its traces."""
+        workspace = await prepare_workspace(plan, self._run_directory, self._choose_identity(plan))
         run: ContainerRun | None = None
         try:
             await finish(asyncio.to_thread(workspace.make_private))
             with Invitation(workspace) as invitation:
-                start = self._start_in_kept if self.keep else self._start_fresh
-                run = await finish(asyncio.to_thread(start, checked, workspace))
-                connection = await self._await_answer(invitation, run)
+                start = self._start_in_kept_container if self.keep else self._start_fresh_container
+                run = await finish(asyncio.to_thread(start, plan, workspace))
+                connection = await self._await_connection(invitation, run)
             with connection:
-                group = find_memory_group(peer(connection))
-                child = ContainerChild(self._make_launch(checked, workspace), connection, run, group)
-                ended, (collected, ran_out) = await child.run(
-                    timeout_seconds=checked.timeout_seconds,
-                    watch=lambda running: self._watch(running, checked, workspace),
-                    harvest=lambda: child.harvest(workspace, checked),
+                group = find_memory_group(peer_pid(connection))
+                child = ContainerChild(self._make_launch(plan, workspace), connection, run, group)
+                ended, (collected, memory_ran_out) = await child.run(
+                    timeout_seconds=plan.timeout_seconds,
+                    watch=lambda running: self._watch(running, plan, workspace),
+                    collect_output=lambda: child.collect_output(workspace, plan),
                 )
         finally:
-            # Killing a client of the engine leaves the container running; only the engine ends it. And the folders
-            # go last: a program that still runs would write below them.
+            # Only the engine can end a container. The folders are removed last, as a running program writes to them.
             if run is not None:
                 await finish(asyncio.to_thread(run.end))
             await finish(asyncio.to_thread(workspace.remove))
-        return build_result(checked, ended, collected, isolation=self.isolation, memory_ran_out=ran_out)
+        return build_result(plan, ended, collected, isolation=self.isolation, memory_ran_out=memory_ran_out)
 
-    def _choose_identity(self, checked: Plan) -> Identity:
-        """Return the user that starts a run: root in a kept container; else the workspace's owner, or an unused uid."""
+    def _choose_identity(self, plan: Plan) -> Identity:
+        """Return the user of a run: root in a kept container, otherwise never root.
+
+        In a fresh container it is the caller; if the caller is root, it is the workspace's owner or an unused uid.
+        """
         if self.keep:
             return Identity()
-        # As root, never uid 0; an ordinary user's own, with whose files the container works.
-        return identity_for(checked.workspace) if os.geteuid() == 0 else Identity(os.geteuid(), os.getegid())
+        return identity_for(plan.workspace) if os.geteuid() == 0 else Identity(os.geteuid(), os.getegid())
 
-    def _start_fresh(self, checked: Plan, workspace: Workspace) -> ContainerRun:
+    def _start_fresh_container(self, plan: Plan, workspace: Workspace) -> ContainerRun:
         """Create and start a container for one run. Blocks."""
         container: Any = None
-        options = _make_fresh_options(checked, workspace, self._owner)
+        options = _make_fresh_options(plan, workspace, self._owner)
         with explain_failure("The container could not be started"):
             try:
                 container = self._engine.containers.create(self._image_id, **options)
                 container.start()
             except (OSError, *engine_errors()) as error:
                 if container is not None:
-                    remove_container(container)  # one that never ran is not removed automatically
-                # A refusal concerns this request only. A healthy engine also answers 500, for example if a folder to
-                # mount no longer exists.
-                if not is_refusal(error) and not self._answers():
+                    remove_container(container)  # `auto_remove` does not remove a container that never ran
+                # A refusal concerns this request only. A healthy engine also responds with status 500, for example if
+                # a folder to mount no longer exists.
+                if not is_refusal(error) and not self._engine_answers():
                     self._failure = str(error)
                 raise
         return ContainerRun(container)
 
-    def _start_in_kept(self, checked: Plan, workspace: Workspace) -> ContainerRun:
+    def _start_in_kept_container(self, plan: Plan, workspace: Workspace) -> ContainerRun:
         """Link the run's folders to the paths that the program expects, and start its first process. Blocks."""
-        self._make()
+        self._ensure_container()
         folder = _locate_run(workspace)
-        links = {CODE_FOLDER: f"{folder}/code", WORK: f"{folder}/work" if checked.workspace is None else self._seat}
-        for number, mount in enumerate(checked.mounts):
-            if _is_below(mount.source, checked.workspace):
-                continue  # what guards a part of the workspace: this one is thrown away with its task
+        links = {
+            CODE_FOLDER: f"{folder}/code",
+            WORK: f"{folder}/work" if plan.workspace is None else self._workspace_target,
+        }
+        for number, mount in enumerate(plan.mounts):
+            if _is_path_below(mount.source, plan.workspace):
+                continue  # it only makes a part of the workspace read-only, which a task's workspace does not need
             _copy_mount(mount, os.path.join(workspace.folder, f"mount-{number}"))
             links[mount.target] = f"{folder}/mount-{number}"
         program = _make_first_command(f"{folder}/exchange")
         with explain_failure("The run could not be started"):
             self._container.put_archive("/", pack_links(links))
-            resting = list_processes(self._container)  # before the run: what is more afterwards is the run's
+            earlier_pids = list_processes(self._container)  # before the run: any other process afterwards belongs to it
             process = self._engine.api.exec_create(self._container.id, program, user="0:0", workdir="/")
             self._engine.api.exec_start(process["Id"], detach=True)
-        return ExecRun(self._engine, self._container, process["Id"], resting, restart=self._restart)
+        return ExecRun(self._engine, self._container, process["Id"], earlier_pids, restart=self._restart)
 
-    async def _await_answer(self, invitation: Invitation, run: ContainerRun) -> socket.socket:
+    async def _await_connection(self, invitation: Invitation, run: ContainerRun) -> socket.socket:
         """Return the connection to the run's first process.
 
         Raises:
-            ExecutorError: The container ended before, or did not start in time.
+            ExecutorError: The container ended, or did not connect in time.
         """
-        answering = asyncio.ensure_future(invitation.accept(lambda: asyncio.to_thread(run.first_process)))
+        accepting = asyncio.ensure_future(invitation.accept(lambda: asyncio.to_thread(run.first_process)))
         deadline = asyncio.get_running_loop().time() + _START_SECONDS
         connection: socket.socket | None = None
         try:
             while asyncio.get_running_loop().time() < deadline:
-                if (await asyncio.wait([answering], timeout=_LOOK_SECONDS))[0]:
-                    connection = answering.result()
+                await asyncio.wait([accepting], timeout=_POLL_SECONDS)
+                if accepting.done():
+                    connection = accepting.result()
                     return connection
                 if await asyncio.to_thread(run.has_ended):
                     break
         finally:
-            answering.cancel()
-            await asyncio.wait([answering])
-            if connection is None and not answering.cancelled() and answering.exception() is None:
-                answering.result().close()  # it came while the run was cancelled
-        raise ExecutorError("The container did not start.", hint=f"Does {self._image} have python3?")
+            accepting.cancel()
+            await asyncio.wait([accepting])
+            if connection is None and not accepting.cancelled() and accepting.exception() is None:
+                accepting.result().close()  # it was accepted while the run was being cancelled
+        raise ExecutorError("The container did not start.", hint=f"Check that {self._image} contains python3.")
 
-    def _make_launch(self, checked: Plan, workspace: Workspace) -> Launch:
-        settings = {**configuration(checked, Identity()), "filter": self._filter, "stays": True}
+    def _make_launch(self, plan: Plan, workspace: Workspace) -> Launch:
+        """Return the launch whose configuration the waiting first process receives."""
+        settings = {**configuration(plan, Identity()), "filter": self._filter, "stays": True}
         if self.keep:
-            home = f"{_locate_run(workspace)}/home"  # each run's own, where `/tmp` is the container's
-            env = {**checked.env, "HOME": checked.request.env.get("HOME", home)}
+            home = f"{_locate_run(workspace)}/home"  # private to the run, unlike the container's `/tmp`
+            env = {**plan.env, "HOME": plan.request.env.get("HOME", home)}
             settings |= {"home": home, "env": env, "shown": []}
         else:
-            settings["shown"] = workspace.list_shown(checked)
+            settings["shown"] = workspace.list_mounted(plan)
         return Launch(
             argv=(),
             configuration=settings,
-            stdin=checked.stdin,
-            limits=checked.request.limits,
+            stdin=plan.stdin,
+            limits=plan.request.limits,
             env={},
             kill_after_seconds=0.1,
             reports_last=True,
         )
 
-    async def _watch(self, child: ChildProcess, checked: Plan, workspace: Workspace) -> None:
-        """End the run if it exceeds a bound; cancelled at the run's end."""
-        looking = asyncio.create_task(self._stop_when_full(child))
+    async def _watch(self, child: ChildProcess, plan: Plan, workspace: Workspace) -> None:
+        """Stop the run when it exceeds a limit. Cancelled at the end of the run."""
+        disk_check = asyncio.create_task(self._stop_when_full(child))
         try:
-            await watch(child, checked, workspace, group=NoGroup(lambda: None))
+            await watch(child, plan, workspace, group=NoGroup(lambda: None))
         finally:
-            looking.cancel()
-            await asyncio.gather(looking, return_exceptions=True)
+            disk_check.cancel()
+            await asyncio.gather(disk_check, return_exceptions=True)
 
     async def _stop_when_full(self, child: ChildProcess) -> None:
+        """Stop the run when the kept container exceeds its disk limit, if there is one."""
         if self._disk is None:
             return
-        while not await asyncio.to_thread(self._disk.is_full):  # noqa: ASYNC110 - a disk tells nobody that it fills
-            await asyncio.sleep(LOOK_SECONDS)
+        while not await asyncio.to_thread(self._disk.is_full):  # noqa: ASYNC110 - no event reports a growing disk use
+            await asyncio.sleep(POLL_SECONDS)
         child.stop("work_bytes")
 
     # The kept container. All of these block.
 
-    def _check_places(self, request: CodeExecutionInput) -> None:
+    def _check_mounts(self, request: CodeExecutionInput) -> None:
+        """Refuse a workspace or a mount that a running container cannot mount.
+
+        Raises:
+            InvalidInput: The workspace is not the container's, or a mount is writable or lies below `/work`.
+        """
         requested, workspace = request.workspace, self._workspace
         if requested and os.path.isdir(requested) and (workspace is None or not os.path.samefile(requested, workspace)):
             raise InvalidInput(
-                f"The task's container does not show {requested!r}.", hint="Name the workspace that it was made with."
+                f"The task's container does not have the workspace {requested!r}.",
+                hint="Use the workspace that the container was created with.",
             )
         for mount in request.mounts:
-            if _is_below(mount.source, requested):
+            if _is_path_below(mount.source, requested):
                 continue
             if mount.writable or mount.target.startswith(f"{WORK}/"):
                 raise InvalidInput(
-                    f"A task's container cannot mount {mount.target!r} there.", hint="Mount it read-only beside /work."
+                    f"The task's container cannot mount {mount.target!r}: the target lies below /work, or is writable.",
+                    hint="Mount it read-only, outside of /work.",
                 )
 
-    def _make(self) -> None:
-        """Create and start the container, and fill its workspace from the image."""
+    def _ensure_container(self) -> None:
+        """Create and start the container if it does not exist, and fill its workspace from the image."""
         if self._container is not None:
             return
-        os.chmod(self._run_directory.path, 0o700)  # it may contain files of root, so no other user may enter it
+        os.chmod(self._run_directory.path, 0o700)  # programs in the container can leave files of root in it
         workspace = self._workspace or Path(self._run_directory.new_folder())
         self._workspace = workspace
         with explain_failure("The container could not be started"):
@@ -581,29 +617,30 @@ class ContainerCodeExecutor(CodeExecutorMixin):
             self._disk = ContainerDisk(self._engine, container.id, workspace, limit_bytes)
 
     def _fill_workspace(self, container: Any) -> None:
-        """Copy the image's files at the working folder into the workspace.
+        """Copy the image's files in the working folder into the workspace.
 
-        The engine packs and unpacks them: this process writes no file of an image.
+        The engine packs and unpacks them, so that this process never writes a file of an image.
         """
         from docker import errors
 
-        pattern = self._engine.containers.create(self._image_id, entrypoint=["sh"], command=[])
+        template = self._engine.containers.create(self._image_id, entrypoint=["sh"], command=[])
         try:
-            content, _ = pattern.get_archive(self.workdir)
+            content, _ = template.get_archive(self.workdir)
             container.put_archive(os.path.dirname(self.workdir), content)
         except errors.NotFound:
             return  # the image has no such folder
         finally:
-            remove_container(pattern)
+            remove_container(template)
 
     def _make_kept_options(self, workspace: Path) -> dict[str, Any]:
+        """Return the engine's options for the kept container."""
         limits = self._limits
         return {
             **_CONFINED,
-            **_limit_resources(limits.memory_bytes, limits.processes + _RESTING_PROCESSES),
-            "entrypoint": list(_KEEPING_PROCESS),
-            "init": True,
-            "stdin_open": True,
+            **_limit_resources(limits.memory_bytes, limits.processes + _IDLE_PROCESSES),
+            "entrypoint": list(_IDLE_COMMAND),
+            "init": True,  # reaps orphans, which the shell would leave as zombies
+            "stdin_open": True,  # `read` would end at once on a closed stdin, and with it the container
             "detach": True,
             "environment": self._env,
             "user": "0:0",
@@ -614,22 +651,23 @@ class ContainerCodeExecutor(CodeExecutorMixin):
             "volumes": [
                 f"{INSIDE}:{_INSIDE_AT}:ro",
                 f"{self._run_directory.path}:{_RUNS}:rw",
-                f"{workspace}:{self._seat}:rw",
+                f"{workspace}:{self._workspace_target}:rw",
             ],
             "labels": {**(self._options.get("labels") or {}), "bough": "task", _OWNER_LABEL: self._owner},
         }
 
     def _restart(self) -> None:
-        """End every process of the container."""
+        """Kill the container and start it again, which ends every process in it."""
         container = self._container
         try:
             container.kill()
         except engine_errors():
-            container.reload()  # it may have stopped already; any other problem is reported by the start
-        container.wait()  # a start while it still runs does nothing, and it would stay ended
+            container.reload()  # it may have stopped already; any other problem makes `start` fail
+        container.wait()  # starting a container that still runs has no effect, so it would remain stopped
         container.start()
 
     def _run_command(self, command: ContainerCommand, stop: threading.Event) -> CommandOutcome:
+        """Run a command until it ends, exceeds a limit, or `stop` is set."""
         is_full = (lambda: False) if self._disk is None else self._disk.is_full
         with explain_failure("The engine refused a command"):
             return run_in_container(
@@ -637,6 +675,7 @@ class ContainerCodeExecutor(CodeExecutorMixin):
             )
 
     def _read_file(self, path: str, max_bytes: int) -> bytes | None:
+        """Return the content of a regular file of the container; None if it does not exist."""
         from docker import errors
 
         try:
@@ -662,10 +701,11 @@ class TaskContainerExecutor(ContainerCodeExecutor):
         )
 
 
-def _make_fresh_options(checked: Plan, workspace: Workspace, owner: str) -> dict[str, Any]:
-    limits = checked.request.limits
+def _make_fresh_options(plan: Plan, workspace: Workspace, owner: str) -> dict[str, Any]:
+    """Return the engine's options for a container that runs one request."""
+    limits = plan.request.limits
     identity = workspace.identity
-    private = (
+    tmpfs = (
         f"size={limits.tmp_bytes},nr_inodes={max_names(limits)},mode=1777,exec,uid={identity.uid},gid={identity.gid}"
     )
     return {
@@ -677,14 +717,14 @@ def _make_fresh_options(checked: Plan, workspace: Workspace, owner: str) -> dict
         "network_mode": "none",
         "read_only": True,
         "hostname": "sandbox",
-        # The engine gives it the mode that the image's folder has; its owner, the run's user, may write in any case.
-        "tmpfs": dict.fromkeys(("/tmp", "/dev/shm"), private),  # noqa: S108
+        # The engine replaces the mode by that of the image's folder; the run's user may write because it is the owner.
+        "tmpfs": dict.fromkeys(("/tmp", "/dev/shm"), tmpfs),  # noqa: S108
         "volumes": [
             f"{INSIDE}:{_INSIDE_AT}:ro",
             f"{workspace.exchange}:{_EXCHANGE}:ro",
             f"{workspace.code}:{CODE_FOLDER}:ro",
             f"{workspace.work}:{WORK}:rw",
-            *(f"{mount.source}:{mount.target}:{'rw' if mount.writable else 'ro'}" for mount in checked.mounts),
+            *(f"{mount.source}:{mount.target}:{'rw' if mount.writable else 'ro'}" for mount in plan.mounts),
         ],
         "mounts": [
             {
@@ -693,7 +733,7 @@ def _make_fresh_options(checked: Plan, workspace: Workspace, owner: str) -> dict
                 "Target": f"{WORK}/{entry.path}",
                 "ReadOnly": True,
             }
-            for entry in workspace.guards(checked)
+            for entry in workspace.list_guarded(plan)
         ],
         "auto_remove": True,
         "labels": {"bough": "run", _OWNER_LABEL: owner},
@@ -701,12 +741,12 @@ def _make_fresh_options(checked: Plan, workspace: Workspace, owner: str) -> dict
 
 
 def _limit_resources(memory_bytes: int, processes: int) -> dict[str, int]:
-    # `memswap_limit` counts memory and swap together: a larger number than `mem_limit` would let runs swap.
+    # `memswap_limit` is the limit of memory and swap together: with a larger number than `mem_limit` a run could swap.
     return {"mem_limit": memory_bytes, "memswap_limit": memory_bytes, "pids_limit": processes}
 
 
 def _make_first_command(exchange: str) -> list[str]:
-    """Return the command of a run's first process; `exchange` is the invitation's folder in the container."""
+    """Return the command of a run's first process; `exchange` is the folder of socket and token in the container."""
     invitation = (f"{exchange}/socket", f"{exchange}/token")
     return ["python3", "-I", "-S", "-X", "utf8", f"{_INSIDE_AT}/contained.py", *invitation]
 
@@ -717,12 +757,13 @@ def _locate_run(workspace: Workspace) -> str:
 
 
 def _copy_mount(mount: Mount, target: str) -> None:
-    """Copy the requested mounts into the folder of the run."""
+    """Copy the source of a mount to `target`, in the folder of the run."""
     if os.path.isdir(mount.source):
         shutil.copytree(mount.source, target, symlinks=True)
     else:
         shutil.copy2(mount.source, target)
 
 
-def _is_below(path: str, folder: str | os.PathLike[str] | None) -> bool:
+def _is_path_below(path: str, folder: str | os.PathLike[str] | None) -> bool:
+    """Whether `path` lies below `folder`, with links resolved; False if there is no folder."""
     return folder is not None and os.path.realpath(path).startswith(os.path.realpath(folder) + os.sep)

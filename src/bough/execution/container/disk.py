@@ -1,4 +1,4 @@
-"""Bounding the disk use of a kept container by measuring it, since quotas need a file system that supports them."""
+"""Limiting the disk use of a kept container by measuring it, because quotas need a file system that supports them."""
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 from __future__ import annotations
@@ -11,21 +11,21 @@ from typing import Any, Final
 
 from bough.execution.process.disk_use import DiskUse
 
-LOOK_SECONDS: Final = 1.0
-"""The shortest interval between two measurements; longer if a measurement takes long."""
+POLL_SECONDS: Final = 1.0
+"""The shortest pause between two measurements."""
 
-_SHARE: Final = 10
-"""A measurement that took a second is followed by this many seconds without one."""
+_PAUSE_FACTOR: Final = 10
+"""After a measurement, the next one starts no earlier than this many times its duration."""
 
 
 class ContainerDisk:
-    """The bytes of a container's own files, without those of its image, and of the folder mounted in it.
+    """The disk use of a container: the files it has added to its image, and its mounted workspace.
 
-    If this process can read the container's own files (as root, with most engines), their names count as well;
-    otherwise only the bytes that the engine reports.
+    If this process can read the added files (as root, with most engines), it counts their names as well. Otherwise the
+    engine reports only their bytes.
 
-    Between two measurements a program can exceed the bound. The excess stays, and may be removed: only what has
-    grown since then exceeds the bound again.
+    Between two measurements a program can exceed the limit. Its files remain, and may be removed by a later command.
+    The limit is exceeded again only when the disk use grows further.
 
     Args:
         engine: The engine's client.
@@ -36,37 +36,40 @@ class ContainerDisk:
     def __init__(self, engine: Any, container: str, workspace: Path, limit_bytes: int) -> None:
         self._engine = engine
         self._container = container
-        own = _find_own_files(engine, container)
-        self._is_readable = own is not None
-        self._use = DiskUse((str(workspace), *([] if own is None else [own])))
-        self._found = limit_bytes
-        self._next = 0.0
+        added_files = _find_added_files(engine, container)
+        self._is_readable = added_files is not None
+        self._use = DiskUse((str(workspace), *([] if added_files is None else [added_files])))
+        self._threshold_bytes = limit_bytes
+        self._next_check = 0.0
         self._lock = threading.Lock()
 
     def is_full(self) -> bool:
-        """Whether it exceeds its bound and has grown; measures at most once a second. Blocks."""
+        """Whether the disk use exceeds the limit and has grown since it last did. Blocks.
+
+        Measures at most once a second; between two measurements the result is False.
+        """
         with self._lock:
             started_at = time.monotonic()
-            if started_at < self._next:
+            if started_at < self._next_check:
                 return False
             used = self.measure()
-            self._next = time.monotonic() + max(LOOK_SECONDS, _SHARE * (time.monotonic() - started_at))
-            if used <= self._found:
+            self._next_check = time.monotonic() + max(POLL_SECONDS, _PAUSE_FACTOR * (time.monotonic() - started_at))
+            if used <= self._threshold_bytes:
                 return False
-            self._found = used
+            self._threshold_bytes = used
             return True
 
     def measure(self) -> int:
-        """Return the bytes in use. The engine counts the container's own files if they cannot be read here. Blocks."""
+        """Return the bytes in use. The engine counts the added files if this process cannot read them. Blocks."""
         if self._is_readable:
             return self._use.measure()
         listed = self._engine.api.containers(all=True, size=True, filters={"id": self._container})
-        own = sum(int(container.get("SizeRw") or 0) for container in listed)
-        return own + self._use.measure()
+        added_bytes = sum(int(container.get("SizeRw") or 0) for container in listed)
+        return added_bytes + self._use.measure()
 
 
-def _find_own_files(engine: Any, container: str) -> str | None:
-    """Return the engine's folder with a container's own files; None if it cannot be read. Blocks."""
+def _find_added_files(engine: Any, container: str) -> str | None:
+    """Return the engine's folder with the files that a container has added; None if it cannot be read. Blocks."""
     driver: dict[str, Any] = engine.api.inspect_container(container).get("GraphDriver") or {}
     data: dict[str, str] = driver.get("Data") or {}
     folder = data.get("UpperDir")

@@ -19,7 +19,7 @@ def connect(host: str | None = None) -> Any:
     """Return a client of the engine at `host`; None reads the environment. Blocks.
 
     Raises:
-        SandboxUnavailable: The SDK is missing, or no engine answers.
+        SandboxUnavailable: The SDK is missing, or no engine responds.
     """
     try:
         import docker
@@ -27,20 +27,20 @@ def connect(host: str | None = None) -> Any:
     except ImportError as error:
         raise SandboxUnavailable("The docker SDK is not installed.", hint="pip install 'bough[docker]'") from error
     try:
-        _knock(host or os.environ.get("DOCKER_HOST", DEFAULT_HOST))
+        _check_listening(host or os.environ.get("DOCKER_HOST", DEFAULT_HOST))
         return docker.DockerClient(host) if host else docker.from_env()
     except (errors.DockerException, OSError) as error:
         raise SandboxUnavailable(f"No container engine answers: {error}", hint="apt-get install docker.io") from error
 
 
 def parse_socket_path(host: str | None) -> str:
-    """Return the path of the socket for a `host` as `connect` takes it; empty if it is not a socket."""
+    """Return the socket's path for a `host` of `connect`; an empty string if the host is not a socket."""
     url = host or os.environ.get("DOCKER_HOST", DEFAULT_HOST)
     return url.removeprefix("unix://") if url.startswith("unix://") else ""
 
 
 def engine_errors() -> tuple[type[Exception], ...]:
-    """Return the exceptions of the SDK for an engine that refuses, or does not answer."""
+    """Return the SDK's exceptions for an engine that refuses a request or does not respond."""
     import requests
     import urllib3
     from docker import errors
@@ -49,7 +49,7 @@ def engine_errors() -> tuple[type[Exception], ...]:
 
 
 def is_refusal(error: Exception) -> bool:
-    """Whether the engine works and has refused a request."""
+    """Whether the error means that a working engine refused the request."""
     from docker import errors
 
     return isinstance(error, errors.APIError) and bool(error.is_client_error())
@@ -57,10 +57,10 @@ def is_refusal(error: Exception) -> bool:
 
 @contextmanager
 def explain_failure(message: str) -> Generator[None]:
-    """Convert the engine's refusal or failure to an error that begins with `message`.
+    """Convert errors of the engine in the `with` block to an error that begins with `message`.
 
     Raises:
-        ExecutorError: The engine refused, or did not answer.
+        ExecutorError: The engine refused the request, or did not respond.
     """
     try:
         yield
@@ -68,13 +68,13 @@ def explain_failure(message: str) -> Generator[None]:
         raise ExecutorError(f"{message}: {error}", hint="Check that the container engine is running.") from error
 
 
-def _knock(host: str) -> None:
-    """Connect to a local engine's socket once; the SDK would leave its socket open if no engine listens.
+def _check_listening(host: str) -> None:
+    """Check that a local engine accepts connections, because the SDK leaks a socket if it does not.
 
     Raises:
         OSError: No engine listens.
     """
     path = host.removeprefix("unix://")
     if path != host:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as knocking:
-            knocking.connect(path)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.connect(path)

@@ -1,7 +1,7 @@
-"""A process that waits for the end of its owner, and then removes the containers that the owner has left.
+"""A process that waits until its owner has exited, and then removes the containers that the owner left behind.
 
-It is started as `python3 -I -S janitor.py SOCKET_PATH LABEL` and waits for the end of its input, whose other end only
-the owner has. If the owner is killed, nothing else ends a kept container, or removes one that was never started.
+It is started as `python3 -I -S janitor.py SOCKET_PATH LABEL` and reads its input to the end. Only the owner has the
+other end of that pipe. If the owner is killed, nothing else removes a kept container, or one that was never started.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from urllib.parse import quote
 
 _ROUNDS: Final = 20
 _PAUSE_SECONDS: Final = 0.5
-"""How long to look again, because a request of the owner may reach the engine after the owner's end."""
+"""The pause between two rounds. One is not enough: a request of the owner may arrive after the owner has exited."""
 
 
 class ContainerJanitor:
-    """A waiting process that takes some megabytes.
+    """Starts the janitor of this process, which uses a few megabytes.
 
     Args:
         socket_path: The engine's socket.
@@ -51,16 +51,16 @@ class ContainerJanitor:
         self._release = weakref.finalize(self, os.close, writing)
 
     def close(self) -> None:
-        """Stop it, because the owner has removed its containers itself. Idempotent. Blocks for a millisecond."""
+        """Stop the janitor, once the owner has removed its containers. Idempotent. Blocks for a millisecond."""
         pid, self._pid = self._pid, None
         if pid is not None:
-            os.kill(pid, signal.SIGKILL)
+            os.kill(pid, signal.SIGKILL)  # it ignores the other signals
             os.waitpid(pid, 0)
         self._release()
 
 
-def _ask(socket_path: str, method: str, path: str) -> Any:
-    """Return the engine's answer as JSON; None if it has no body."""
+def _request(socket_path: str, method: str, path: str) -> Any:
+    """Send a request to the engine and return the JSON of the response; None if there is no body."""
     connection = http.client.HTTPConnection("localhost")
     connection.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -75,25 +75,26 @@ def _ask(socket_path: str, method: str, path: str) -> Any:
 def _remove_containers(socket_path: str, label: str) -> int:
     """Remove all containers with the label; return their number."""
     filters = quote(json.dumps({"label": [label]}))
-    ids = [str(container["Id"]) for container in _ask(socket_path, "GET", f"/containers/json?all=1&filters={filters}")]
+    containers = _request(socket_path, "GET", f"/containers/json?all=1&filters={filters}")
+    ids = [str(container["Id"]) for container in containers]
     for id in ids:
-        _ask(socket_path, "DELETE", f"/containers/{id}?force=1&v=1")
+        _request(socket_path, "DELETE", f"/containers/{id}?force=1&v=1")
     return len(ids)
 
 
 def main() -> None:
-    """Wait for the owner's end; then remove its containers, until none is found twice in a row."""
+    """Wait until the owner has exited; then remove its containers, until two rounds in a row find none."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)
     while sys.stdin.buffer.read(1):
         pass
-    empty = 0
+    empty_rounds = 0
     for _ in range(_ROUNDS):
         removed = 1
         with suppress(OSError, ValueError, http.client.HTTPException, KeyError, TypeError):
             removed = _remove_containers(*sys.argv[1:3])
-        empty = 0 if removed else empty + 1
-        if empty == 2:
+        empty_rounds = 0 if removed else empty_rounds + 1
+        if empty_rounds == 2:
             return
         time.sleep(_PAUSE_SECONDS)
 

@@ -1,8 +1,9 @@
-"""The supervisor of a run under Landlock: confines the program with `sandlock`, waits, and cleans up.
+"""The supervisor of a run under Landlock: it confines the program with `sandlock`, waits, and cleans up.
 
-It is started as `python3 -I -S confine.py PACKAGE_FOLDER start CONF_FD STATUS_FD`, with `probe PYTHON FOLDER CODE` to
-find out whether confinement works here, or with `serve CONTROL_FD` to fork a supervisor for each run: most of what one
-costs is the import of sandlock. It stays outside of the sandbox it builds.
+It runs outside of the sandbox, and is started as `python3 -I -S confine.py PACKAGE_FOLDER COMMAND`. The commands are:
+- `start CONF_FD STATUS_FD` runs one program;
+- `probe PYTHON FOLDER CODE` tests whether confinement works on this machine;
+- `serve CONTROL_FD` forks a supervisor for each run, because importing sandlock takes most of a supervisor's time.
 """
 
 # pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false, reportArgumentType=false
@@ -28,7 +29,7 @@ from mounts import (
     MS_NOSUID,
     MS_PRIVATE,
     MS_REC,
-    PLACE,
+    PATH_FLAGS,
     attach_tree,
     clone_tree,
     make_read_only,
@@ -38,19 +39,20 @@ from mounts import (
 
 IPC_RMID = 0
 CLONE_NEWNS, CLONE_NEWUSER = 0x00020000, 0x10000000
-PLACES = "/mnt"
+MOUNT_ROOT = "/mnt"
+"""The folder below which the supervisor mounts a run's files and folders, by number."""
 
 
 def import_sandlock(folder):
-    """Import sandlock from the folder of packages that it is installed in."""
+    """Import sandlock from the folder in which it is installed, and return it."""
     sys.path.append(folder)
     import sandlock
 
     return sandlock
 
 
-def sandbox(sandlock, conf):
-    """Return sandlock's sandbox for `conf`."""
+def make_sandbox(sandlock, conf):
+    """Return a sandlock sandbox with the paths and limits of `conf`."""
     boundary = conf["boundary"]
     return sandlock.Sandbox(
         chroot="/",
@@ -67,42 +69,43 @@ def sandbox(sandlock, conf):
     )
 
 
-def show_beside(boundary):
-    """Mount everything below a folder that every user can enter; return the sandbox with these paths.
+def mount_for_user(boundary):
+    """Mount every path of a run below `MOUNT_ROOT`, which every user can enter; return the boundary with these paths.
 
-    The run's user may be unable to enter the parent folders of a workspace of root, and what sandlock shows read-only
-    in a writable folder can be written through a link. The mounts are in a namespace of this process and its children,
-    and end with them.
+    Without these mounts, the run's user may be unable to enter the parent folders of a workspace of root, and a file
+    that sandlock makes read-only in a writable folder can be written through a link. The mounts are in a namespace of
+    this process and its children, and are removed with it.
 
     Raises:
-        OSError: A name leads to another file than the one that the host checked.
+        OSError: A path leads to another file than the one that the host checked.
     """
     if os.geteuid() == 0:
         init.call("unshare", CLONE_NEWNS)
     else:
         enter_user_namespace()
     mount("none", "/", None, MS_REC | MS_PRIVATE)
-    trees = {}  # opened here, as a descriptor from another namespace cannot be mounted, and before the places hide any
+    # Opened in this namespace, because others' descriptors cannot be mounted, and before a mount hides any path.
+    trees = {}
     for kind in ("shown", "read_only"):
         for target, source in boundary[kind].items():
             trees[kind, target] = clone_expected(source, boundary["identities"].get(target))
     proc = clone_expected("/proc", None)
-    # Modes, times and attributes are asked of the owner of a file, and no Landlock rule covers them: a script may own
-    # what it only reads. After the writable trees are cloned, or they would be read-only too.
+    # The owner of a file may change its mode, times and attributes, which no Landlock rule prevents, and a script may
+    # own files that it may only read. After the writable trees are cloned: otherwise they would be read-only too.
     set_read_only("/")
     attach_tree(proc, "/proc")
-    mount("tmpfs", PLACES, "tmpfs", MS_NOSUID | MS_NODEV, "size=64k,mode=755")
+    mount("tmpfs", MOUNT_ROOT, "tmpfs", MS_NOSUID | MS_NODEV, "size=64k,mode=755")
     placed = {**boundary, "shown": {}, "read_only": {}}
     for number, ((kind, target), tree) in enumerate(trees.items()):
-        place = f"{PLACES}/{number}"
+        mount_point = f"{MOUNT_ROOT}/{number}"
         if os.path.isdir(f"/proc/self/fd/{tree}"):
-            os.mkdir(place)
+            os.mkdir(mount_point)
         else:
-            os.close(os.open(place, os.O_CREAT | os.O_EXCL))
-        attach_tree(tree, place)
+            os.close(os.open(mount_point, os.O_CREAT | os.O_EXCL))
+        attach_tree(tree, mount_point)
         if kind == "read_only":
-            set_read_only(place)
-        placed[kind][target] = place
+            set_read_only(mount_point)
+        placed[kind][target] = mount_point
     for path, identity in boundary["guarded"]:
         make_read_only(placed["shown"]["/work"], path, identity)
     hide_namesakes(placed, boundary["system"])
@@ -111,31 +114,34 @@ def show_beside(boundary):
 
 
 def hide_namesakes(placed, needed):
-    """Mount the sandbox's folders over the host's folders of the same names, above all over `/tmp`.
+    """Mount the sandbox's folders over the host's folders with the same paths, most importantly over `/tmp`.
 
-    If a name is missing in a mounted folder, sandlock uses the host's path of that name for many calls (`mkdir`,
-    `rename`, `truncate`), and Landlock allows it, because the sandbox names the folder.
+    If a file does not exist in a mounted folder, many calls of sandlock (`mkdir`, `rename`, `truncate`) use the host's
+    path with the same name. Landlock allows this, because the sandbox may use that folder's path.
 
     Args:
-        placed: The sandbox, with the paths of its mounts.
-        needed: Folders that must stay visible; their parent folders are not covered.
+        placed: The boundary with the paths of the mounts.
+        needed: Host folders that must remain visible; nothing is mounted over their parent folders.
     """
     sources = placed["shown"] | placed["read_only"]
     for target in sources:
-        is_within = any(target.startswith(other + "/") for other in sources)
+        is_nested = any(target.startswith(other + "/") for other in sources)
         is_needed = any(path.startswith(target + "/") for path in needed)
-        if os.path.exists(target) and not is_within and not is_needed:
+        if os.path.exists(target) and not is_nested and not is_needed:
             mount(sources[target], target, None, MS_BIND | MS_REC)
 
 
 def clone_expected(path, identity):
-    """Return a descriptor of a copy of the mounts at the file that the host checked.
+    """Return a descriptor of a detached copy of the mounts at `path`.
+
+    Args:
+        identity: The device and inode that the host found at the path; None if any is allowed.
 
     Raises:
         OSError: `ESTALE`: the path leads to another file.
     """
     try:
-        fd = os.open(path, PLACE)
+        fd = os.open(path, PATH_FLAGS)
     except OSError as error:
         raise OSError(init.ESTALE, path) from error
     try:
@@ -148,9 +154,9 @@ def clone_expected(path, identity):
 
 
 def enter_user_namespace():
-    """Get the right to create mounts, in namespaces in which this process keeps its user."""
+    """Enter a new user namespace with the same uid and gid, in which this process may create mounts."""
     uid, gid = os.geteuid(), os.getegid()
-    # One that was forked is not dumpable, and its files of `/proc`, the maps among them, are root's then.
+    # A forked supervisor is not dumpable, so its files in `/proc` belong to root and cannot be written.
     init.call("prctl", init.PR_SET_DUMPABLE, 1, 0, 0, 0)
     init.call("unshare", CLONE_NEWUSER | CLONE_NEWNS)
     for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
@@ -172,21 +178,25 @@ def probe_mounts():
         proc = clone_expected("/proc", None)
         set_read_only("/")
         attach_tree(proc, "/proc")
-        mount("tmpfs", PLACES, "tmpfs", MS_NOSUID | MS_NODEV, "size=64k,mode=755")
+        mount("tmpfs", MOUNT_ROOT, "tmpfs", MS_NOSUID | MS_NODEV, "size=64k,mode=755")
     except OSError:
         os._exit(1)
     os._exit(0)
 
 
 def probe(sandlock, python, folder, code):
-    """Run `code` on the first process's files in an interpreter; write its output, and end with its exit code."""
+    """Run `code` in a confined interpreter, with the first process's files as arguments, and write its output.
+
+    Before the output it writes `mounts`, or `names` if this process cannot create mounts. If the code fails, it writes
+    the error to stderr and exits with 1.
+    """
     here = os.path.dirname(os.path.abspath(__file__))
     readable = ["/usr", "/bin", "/lib", "/lib64", "/proc", here, *([folder] if folder else [])]
     boundary = sandlock.Sandbox(fs_readable=[path for path in readable if os.path.exists(path)], chroot="/")
     result = boundary.run([python, "-I", "-S", "-c", code, here + "/program.py", here + "/init.py"], timeout=10)
     if not result.success:
         sys.stderr.buffer.write(result.stderr)
-        print(result.error or "a confined python did not end with 0", file=sys.stderr)
+        print(result.error or "a confined python exited with an error", file=sys.stderr)
         sys.exit(1)
     sys.stdout.buffer.write(b"mounts " if probe_mounts() else b"names ")
     sys.stdout.buffer.write(result.stdout)
@@ -194,33 +204,34 @@ def probe(sandlock, python, folder, code):
 
 
 def give_up_rights(conf):
-    """Become the run's user, without any capability, if the host is root."""
+    """Change to the run's user if the caller is root, and give up all capabilities."""
     if os.geteuid() == 0:
         init.drop_bounding_set()
     if conf["uid"] is not None:
         init.drop_privileges(conf["uid"], conf["gid"])
     init.drop_capabilities()
-    init.call("prctl", init.PR_SET_DUMPABLE, 1, 0, 0, 0)  # to start, sandlock needs it
+    init.call("prctl", init.PR_SET_DUMPABLE, 1, 0, 0, 0)  # sandlock cannot start otherwise
 
 
 def confine_supervisor(sandlock, boundary):
-    """Restrict the writes of this process, in which sandlock works, if the host's folders cannot be hidden.
+    """Let this process write only to the run's folders. Needed if the host's folders cannot be covered by mounts.
 
-    Attributes that Landlock does not cover, such as modes, can still be changed below the mounted names.
+    sandlock handles calls of the program in this process. Attributes that Landlock does not cover, such as modes, can
+    still be changed in the host's folders with the same paths.
     """
     writable = [*(boundary["shown"][target] for target in boundary["shown"]), "/dev", "/proc"]
     sandlock.confine(sandlock.Sandbox(fs_readable=["/"], fs_writable=writable))
 
 
-def start(sandlock, conf, status_fd):
-    """Run `init.py` in the sandbox, which runs the program and reports; leave nothing behind."""
+def supervise(sandlock, conf, status_fd):
+    """Run `init.py` in a sandbox, which runs the program and reports its end; then kill every remaining process."""
     for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(name, signal.SIG_IGN)
     keeper.adopt_orphans()
     hand_over(conf)
     if conf["may_mount"]:
         try:
-            conf["boundary"] = show_beside(conf["boundary"])
+            conf["boundary"] = mount_for_user(conf["boundary"])
         except OSError as error:
             os.write(status_fd, b"e %d\n" % (error.errno or 0))
             os._exit(127)
@@ -230,18 +241,18 @@ def start(sandlock, conf, status_fd):
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (conf["file_size_bytes"],) * 2)
     os.dup2(status_fd, 0)
-    process = sandbox(sandlock, conf).popen(conf["init"])
-    # From here on: sandlock opens files of `/proc` for the program, and would open those of this process.
+    process = make_sandbox(sandlock, conf).popen(conf["init"])
+    # sandlock opens files in `/proc` for the program, which must not read those of this process.
     init.call("prctl", init.PR_SET_DUMPABLE, 0, 0, 0, 0)
-    if keeper.until_ended(process.pid, status_fd):
+    if keeper.wait_for_end(process.pid, status_fd):
         process.wait()
-    keeper.kill_all()
+    keeper.kill_descendants()
     if conf["uid"] is not None:
         remove_shared_memory()
 
 
 def remove_shared_memory():
-    """Remove the shared memory that sandlock leaves behind for each user; a kernel allows some thousands."""
+    """Remove the shared memory and semaphores of the run's user: the kernel allows only a few thousand in total."""
     for kind, arguments in (("shm", (IPC_RMID, 0)), ("sem", (0, IPC_RMID))):
         with open("/proc/sysvipc/" + kind) as source:
             columns, *rows = [line.split() for line in source]
@@ -251,10 +262,7 @@ def remove_shared_memory():
 
 
 def hand_over(conf):
-    """Write configuration, input and the code of `init.py` to files that the sandbox can read.
-
-    No descriptor except 0, 1 and 2 is passed to it.
-    """
+    """Write configuration, input and the code of `init.py` to files, because the sandbox inherits no descriptors."""
     with open_for_run(conf, "stdin") as target:
         shutil.copyfileobj(sys.stdin.buffer, target)
     with open_for_run(conf, "configuration") as target:
@@ -264,7 +272,7 @@ def hand_over(conf):
 
 
 def open_for_run(conf, name):
-    """Create an empty file of the exchange that only the run's user can read."""
+    """Create a file in the exchange folder that only the run's user can read, and return it opened for writing."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     fd = os.open(conf["exchange"] + "/" + name, flags, 0o600)
     if conf["uid"] is not None:
@@ -273,15 +281,15 @@ def open_for_run(conf, name):
 
 
 def serve(sandlock, control):
-    """Fork a supervisor for every message until the host has exited.
+    """Fork a supervisor for every message on `control`, until the host has exited. Returns only in a supervisor.
 
-    A message `g` brings configuration, input, output, errors, status socket, and a socket of this run. On the last one
-    the supervisor sends its pid and a descriptor of itself, and starts when the host has answered; this process sends
-    `x WAIT_STATUS USER_MICROSECONDS SYSTEM_MICROSECONDS PEAK_KIB` when it has ended.
+    A message `g` carries the descriptors of configuration, stdin, stdout, stderr and status socket, and of a socket for
+    this run. On that socket, the supervisor sends its pid and a pidfd, and starts when the host has answered. When the
+    supervisor has exited, this process sends `x WAIT_STATUS USER_MICROSECONDS SYSTEM_MICROSECONDS PEAK_KIB` on it.
     """
     for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(name, signal.SIG_IGN)
-    init.call("prctl", init.PR_SET_DUMPABLE, 0, 0, 0, 0)  # programs of the same user run in the sandboxs
+    init.call("prctl", init.PR_SET_DUMPABLE, 0, 0, 0, 0)  # programs of the same user run in the sandboxes
     wakeup_fd = init.wake_on_child()
     control.send(b"r")
     watched = select.poll()
@@ -298,16 +306,16 @@ def serve(sandlock, control):
             continue
         fds = receive(control)
         if fds is None:
-            os._exit(0)  # supervisors that still run see the end of the host themselves
-        own = socket.socket(fileno=fds.pop())
+            os._exit(0)  # running supervisors detect by themselves that the host has exited
+        connection = socket.socket(fileno=fds.pop())
         pid = os.fork()
         if not pid:
             for other in (control, *runs.values()):
-                other.close()  # or the host could not see that this process is gone
+                other.close()  # otherwise the host could not detect that the forking process has exited
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            return begin(sandlock, fds, own)
-        runs[pid] = own
+            return become_supervisor(sandlock, fds, connection)
+        runs[pid] = connection
         for fd in fds:
             os.close(fd)
 
@@ -323,7 +331,7 @@ def receive(control):
 
 
 def report_ended(runs):
-    """Report every supervisor that has ended to the host."""
+    """Reap every supervisor that has exited, and send its resource usage to the host."""
     while True:
         try:
             pid, status, usage = os.wait4(-1, os.WNOHANG)
@@ -331,29 +339,29 @@ def report_ended(runs):
             return
         if not pid:
             return
-        with runs.pop(pid) as own:
+        with runs.pop(pid) as connection:
             times = (int(usage.ru_utime * 1e6), int(usage.ru_stime * 1e6))
             try:
-                own.send(b"x %d %d %d %d" % (status, *times, usage.ru_maxrss))
-            except OSError:  # the host has continued without it
+                connection.send(b"x %d %d %d %d" % (status, *times, usage.ru_maxrss))
+            except OSError:  # the host has closed the socket
                 pass
 
 
-def begin(sandlock, fds, own):
-    """Become the supervisor of one run, once the host knows this process."""
+def become_supervisor(sandlock, fds, connection):
+    """Send this process's pid to the host, wait for its answer, and become the supervisor of one run."""
     os.setsid()
-    itself = os.pidfd_open(os.getpid())
-    with own:
-        socket.send_fds(own, [b"p %d" % os.getpid()], [itself])
-        if not own.recv(1):  # the host does not want this run any more, and may have started it elsewhere
+    pidfd = os.pidfd_open(os.getpid())
+    with connection:
+        socket.send_fds(connection, [b"p %d" % os.getpid()], [pidfd])
+        if not connection.recv(1):  # the host has given up, and may have started the run without this process
             os._exit(0)
-    os.close(itself)
+    os.close(pidfd)
     conf_fd, stdin, stdout, stderr, status_fd = fds
     for number, fd in enumerate((stdin, stdout, stderr)):
         os.dup2(fd, number)
         os.close(fd)
     conf = init.read_configuration(str(conf_fd))
-    start(sandlock, conf, status_fd)
+    supervise(sandlock, conf, status_fd)
 
 
 def main():
@@ -365,7 +373,7 @@ def main():
     elif mode == "serve":
         serve(sandlock, socket.socket(fileno=int(sys.argv[3])))
     else:
-        start(sandlock, init.read_configuration(sys.argv[3]), int(sys.argv[4]))
+        supervise(sandlock, init.read_configuration(sys.argv[3]), int(sys.argv[4]))
 
 
 if __name__ == "__main__":

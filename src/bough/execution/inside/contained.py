@@ -1,8 +1,8 @@
-"""The first process of a container: receives its descriptors from the host, then works as `init.py`.
+"""The first process of a run in a container: it receives its descriptors from the host, then works as `init.py` does.
 
-It is started as `python3 -I -S contained.py SOCKET_PATH TOKEN_PATH`. It sends the token to the socket, by which the
-host recognises it, and the host answers with one message `g` and five descriptors: configuration, input, output,
-errors, and a status socket. The container ends with this process.
+It is started as `python3 -I -S contained.py SOCKET_PATH TOKEN_PATH`. It sends the token to the socket, so that the host
+recognises it. The host answers with one message `g` and five descriptors: configuration, stdin, stdout, stderr, and a
+status socket. A fresh container ends when this process exits.
 """
 
 # pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false, reportArgumentType=false
@@ -19,7 +19,7 @@ import program
 
 
 def fetch(path, token_path):
-    """Return the descriptors that the host sends for the token."""
+    """Send the token to the host, and return the descriptors of its answer."""
     with open(token_path, "rb") as source:
         token = source.read()
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
@@ -36,13 +36,13 @@ def fetch(path, token_path):
 
 
 def main():
-    """Install the host's descriptors and run."""
+    """Install the host's descriptors, and run the program; returns as `init.run` does."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     conf_fd, stdin, stdout, stderr, status_fd = fetch(*sys.argv[1:3])
     for number, fd in enumerate((stdin, stdout, stderr)):
         os.dup2(fd, number)
     conf = init.read_configuration(str(conf_fd))
-    init.begin(conf, status_fd)
+    init.check_mounts(conf, status_fd)
     init.drop_capabilities()
     init.call("prctl", init.PR_SET_DUMPABLE, 0, 0, 0, 0)  # before the program starts, which has the same uid
     os.write(status_fd, b"r\n")

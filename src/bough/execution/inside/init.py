@@ -1,21 +1,23 @@
-"""The first process of a run, inside the sandbox: sets limits, starts the program, waits for it and reports its end.
+"""The first process of a run, inside the sandbox: it starts the program, waits for it and reports its end.
 
-It is started from compiled code with the arguments `start CONF_FD STATUS_FD`. CONF_FD holds a marshalled dict from the
-host; STATUS_FD is a socket on which it answers `r` when it is ready, `e ERRNO` if the program could not be started, and
-`s WAIT_STATUS CPU_MICROSECONDS MAX_RSS_KIB` when the program ended. The host does not trust it about time or limits.
-When the host sends `k`, it stops the program, kills everything else and answers `k`; after `c` the program continues.
-It exits when the program has exited, or when the host closes its end of the socket (or dies). Its exit kills every
-process in its process namespace, daemons included.
+It is started from compiled code with the arguments `start CONF_FD STATUS_FD`. CONF_FD contains a marshalled dict from
+the host. STATUS_FD is a socket on which it reports `r` when it is ready, `e ERRNO` if the program could not be started,
+and `s WAIT_STATUS CPU_MICROSECONDS MAX_RSS_KIB` when the program has ended. The host does not trust these reports about
+time or limits.
 
-Sandboxes that pass no other descriptors give a file name as CONF_FD and 0 as STATUS_FD; the program then reads its
-input from the file that the dict names.
+When the host sends `k`, it stops the program, kills every other process and answers `k`. After `c` the program
+continues. It exits when the program has exited, or when the host has closed its end of the socket or has exited. Its
+exit kills every process in its process namespace, daemons included.
+
+Sandboxes that inherit no descriptors pass a file name as CONF_FD and 0 as STATUS_FD. The program then reads its input
+from the file `stdin` of the dict.
 """
 
 # pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false, reportArgumentType=false
 # pyright: reportOptionalMemberAccess=false
 # ruff: noqa: S302 - as little as possible is imported, for old Pythons too
 
-import _signal as signal  # signal itself imports enum, which costs more than all other imports together
+import _signal as signal  # `signal` imports enum, which takes longer than all other imports together
 import gc
 import marshal
 import posix as os  # importing os takes another millisecond
@@ -33,20 +35,23 @@ ESTALE = 116
 CAPABILITY_VERSION_3 = 0x20080522
 
 PROGRAM_PID = (0x7EB0CA75).to_bytes(4, sys.byteorder)
-"""Placeholder in a filter for the pid of the program, which may change limits and scheduling of itself only."""
+"""Placeholder in a filter for the program's pid: the program may change limits and scheduling only of itself."""
 
 RLIMITS = {"FSIZE": 1, "DATA": 2, "CORE": 4, "NPROC": 6, "NOFILE": 7, "AS": 9}
 """Numbers of the resource limits; importing `resource` for them takes half a millisecond."""
 
 
 def read_configuration(where):
-    """Return the dict that the host wrote to a descriptor or a file. Closes the descriptor."""
+    """Return the dict that the host wrote to a descriptor or file; `where` is its number or path. Closes it."""
     with open(int(where) if where.isdigit() else where, "rb") as source:
         return marshal.loads(source.read())
 
 
 def free_stdin(path):
-    """Open the program's input as descriptor 0. Returns the new descriptor of the status socket, which was 0 before."""
+    """Move the status socket from descriptor 0 to a new descriptor, and open the program's input as descriptor 0.
+
+    Returns the new descriptor of the status socket.
+    """
     status_fd = os.dup(0)  # before dup2, which closes the only descriptor of the socket
     source = os.open(path, os.O_RDONLY)
     os.dup2(source, 0)
@@ -55,8 +60,8 @@ def free_stdin(path):
 
 
 def drop_privileges(uid, gid):
-    """Change to `uid` irrevocably. Needed if the host is root and no user namespace maps root to another user."""
-    # Groups first and the user last: without the uid of root, neither call for groups is permitted.
+    """Change to `uid` and `gid` irrevocably. Needed if the caller is root and there is no user namespace."""
+    # Groups first and the user last: without the uid of root, changing groups is not permitted.
     os.setgroups([])
     os.setresgid(gid, gid, gid)
     os.setresuid(uid, uid, uid)
@@ -68,28 +73,31 @@ def drop_capabilities():
 
 
 def drop_bounding_set():
-    """Clear the bounding set, so that no executed file can restore a capability."""
-    # Before `drop_privileges`: clearing the set needs CAP_SETPCAP, which a change of uid takes away.
+    """Clear the capability bounding set, so that no executed file can restore a capability."""
+    # Must be called before `drop_privileges`: it needs CAP_SETPCAP, which a change of uid removes.
     with open("/proc/sys/kernel/cap_last_cap") as source:
         last = int(source.read())
     for capability in range(last + 1):
         call("prctl", PR_CAPBSET_DROP, capability, 0, 0, 0)
 
 
-def check_shown(entries):
-    """Raise `ESTALE` unless each path leads to the file that the host checked, and is read-only where it must be.
+def check_identities(entries):
+    """Check that each path leads to the file that the host checked, and is read-only if required.
 
     Args:
-        entries: (path, device, number, whether it must be read-only) of each.
+        entries: (path, device, inode, whether it must be read-only) of each.
+
+    Raises:
+        OSError: `ESTALE`: a path leads to another file, or is writable.
     """
-    for path, device, number, read_only in entries:
+    for path, device, inode, read_only in entries:
         try:
             state = os.lstat(path)
-            is_same = (state.st_dev, state.st_ino) == (device, number)
-            is_kept = not read_only or os.statvfs(path).f_flag & ST_RDONLY
+            is_same = (state.st_dev, state.st_ino) == (device, inode)
+            is_protected = not read_only or os.statvfs(path).f_flag & ST_RDONLY
         except OSError:
-            is_same = is_kept = False
-        if not (is_same and is_kept):
+            is_same = is_protected = False
+        if not (is_same and is_protected):
             raise OSError(ESTALE, path)
 
 
@@ -99,12 +107,12 @@ def set_limits(limits):
         try:
             call("setrlimit", RLIMITS[name], value.to_bytes(8, sys.byteorder) * 2)
         except OSError:
-            if not is_bounded(RLIMITS[name], value):
+            if not is_limited(RLIMITS[name], value):
                 raise
 
 
-def is_bounded(number, value):
-    """Whether a resource limit is as low as `value` already."""
+def is_limited(number, value):
+    """Whether the hard limit of a resource is `value` or lower."""
     import resource
 
     hard = resource.getrlimit(number)[1]
@@ -112,7 +120,7 @@ def is_bounded(number, value):
 
 
 def set_filter(program):
-    """Install a system-call filter in addition to existing ones. It cannot be removed."""
+    """Install a system-call filter, in addition to existing ones. It cannot be removed."""
     import ctypes
 
     class Program(ctypes.Structure):
@@ -126,9 +134,9 @@ def set_filter(program):
 
 
 def prepare_child(conf, status_fd):
-    """Prepare the forked child for the program: limits, working folder, signals, no inherited descriptors."""
+    """Prepare the forked child for the program: close descriptors, set working folder, signals, limits and filter."""
     os.set_inheritable(status_fd, False)
-    # Everything but the status socket: the program must not inherit the wake-up pipe or any descriptor of the host.
+    # All except the status socket: the program must not inherit the wake-up pipe or any descriptor of the host.
     os.closerange(3, status_fd)
     os.closerange(status_fd + 1, 4096)
     if conf["unreachable"]:
@@ -141,7 +149,7 @@ def prepare_child(conf, status_fd):
     set_limits(conf["limits"])
     if conf.get("stays"):
         offer_to_die_first()
-    # After the fork: the filter names the program's own pid, which the parent cannot know in advance.
+    # After the fork: the filter contains the program's pid, which is unknown before.
     if "filter" in conf:
         set_filter(conf["filter"].replace(PROGRAM_PID, os.getpid().to_bytes(4, sys.byteorder)))
 
@@ -158,12 +166,15 @@ def wake_on_child():
     os.set_blocking(reading, False)
     os.set_blocking(writing, False)
     signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, lambda number, frame: None)  # a signal without a handler is not written to the pipe
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)  # only signals with a handler are written to the pipe
     return reading
 
 
 def wait_for(child, status_fd, wakeup_fd):
-    """Reap processes until `child` exits; return its wait status and usage, or None if the host closed the socket."""
+    """Reap processes and obey the host until `child` exits; return (wait status, resource usage) of `child`.
+
+    Returns None if the host has closed the socket.
+    """
     watched = select.poll()
     watched.register(status_fd, select.POLLIN | select.POLLHUP)
     watched.register(wakeup_fd, select.POLLIN)
@@ -171,20 +182,20 @@ def wait_for(child, status_fd, wakeup_fd):
         ready = [fd for fd, _ in watched.poll()]
         if wakeup_fd in ready:
             os.read(wakeup_fd, 4096)
-        # One byte may stand for several exits, so every exited child is reaped before the next poll.
+        # One byte may mean several exits, so every exited child is reaped before the next poll.
         pid = -1
         while pid:
             pid, status, usage = os.wait4(-1, os.WNOHANG)
             if pid == child:
                 return status, usage
         if status_fd in ready:
-            order = os.read(status_fd, 1)
-            if order == b"k":
+            command = os.read(status_fd, 1)
+            if command == b"k":
                 freeze(child)
-                sweep(child)
-                freeze(child)  # a process killed by the sweep may have sent it SIGCONT
+                kill_others(child)
+                freeze(child)  # again: a process that is now killed may have sent it SIGCONT
                 os.write(status_fd, b"k\n")
-            elif order == b"c":
+            elif command == b"c":
                 os.kill(child, signal.SIGCONT)
             else:
                 return None
@@ -206,9 +217,9 @@ def freeze(child):
     os.waitid(os.P_PID, child, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
 
-def sweep(child):
-    """Kill every process of the namespace except this one and `child`, until no other is running."""
-    # A process may fork between the listing and its kill, so one pass is not enough.
+def kill_others(child):
+    """Kill every process of the namespace except this one and `child`."""
+    # Repeated until no other process is running: a process may fork after the listing and before it is killed.
     while True:
         spared = (os.getpid(), child)
         pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
@@ -225,8 +236,8 @@ def sweep(child):
 
 
 def kill_everything():
-    """Kill and reap every other process of the namespace. Only its first process may call this."""
-    # -1 is every process that this one may signal: those of the run in its own namespace, the user's on the host.
+    """Kill and reap every other process of the namespace. Must be called only in the first process of a namespace."""
+    # -1 is every process that this process may signal: in a namespace those of the run, elsewhere all of the user.
     try:
         while True:
             os.kill(-1, signal.SIGKILL)
@@ -241,7 +252,7 @@ def kill_everything():
 
 
 def report(status_fd, ended):
-    """Send the program's wait status and usage to the host, if it has exited."""
+    """Send the program's wait status and usage to the host; nothing if `ended` is None."""
     if ended is not None:
         status, usage = ended
         cpu = int((usage.ru_utime + usage.ru_stime) * 1e6)
@@ -249,15 +260,19 @@ def report(status_fd, ended):
 
 
 def run(conf, status_fd):
-    """Fork. The parent reports the child's end and exits; in the child, return what must be executed."""
-    wakeup_fd = wake_on_child()  # before the fork: a child that exits at once must not be missed
-    gc.freeze()  # garbage collection in the child would otherwise write to, and so copy, the shared pages
+    """Fork the program. The parent reports its end and exits; in the child, return the code to execute.
+
+    The child returns only for a Python file; another program replaces it.
+    """
+    wakeup_fd = wake_on_child()  # before the fork, so that a child that exits at once is not missed
+    gc.freeze()  # garbage collection in the child would write to the shared pages, and the kernel would copy them
     child = os.fork()
     if child:
         ended = wait_for(child, status_fd, wakeup_fd)
         if ended is not None and os.getpid() == 1:
             kill_everything()  # before the report: the host collects files once it has the report
         report(status_fd, ended)
+        # The host reads the counters of the control group, which exists as long as this process, and then hangs up.
         while conf.get("stays") and os.read(status_fd, 1):
             pass
         os._exit(0)
@@ -275,7 +290,7 @@ def run(conf, status_fd):
 
 
 def hand_over_listener(port, status_fd):
-    """Listen on the loopback of this namespace and send the listener to the host, whose proxy accepts from it."""
+    """Listen on the loopback of this namespace and send the socket to the host, whose proxy accepts connections."""
     import array
     import socket
 
@@ -287,28 +302,28 @@ def hand_over_listener(port, status_fd):
         status.sendmsg([b"l\n"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
 
 
-def begin(conf, status_fd):
-    """Check the mounted files before the program starts. Reports the error and exits if a file has been replaced."""
+def check_mounts(conf, status_fd):
+    """Check the mounted files before the program starts; if one has been replaced, report the error and exit."""
     try:
-        check_shown(conf.get("shown", ()))
+        check_identities(conf.get("shown", ()))
     except OSError as error:
         os.write(status_fd, b"e %d\n" % error.errno)
         os._exit(127)
 
 
 def start():
-    """Read the configuration, give up all remaining privileges, and run the program."""
+    """Read the configuration, give up all remaining privileges, and run the program; returns as `run` does."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     status_fd = int(sys.argv[3])
     conf = read_configuration(sys.argv[2])
     if status_fd == 0:
         status_fd = free_stdin(conf["stdin"])
-    begin(conf, status_fd)  # before capabilities go: checking a file in another user's folder needs one
+    check_mounts(conf, status_fd)  # before dropping capabilities: one is needed to read another user's folder
     if conf["uid"] is not None:
         drop_bounding_set()
         drop_privileges(conf["uid"], conf["gid"])
     drop_capabilities()
-    # After the change of uid, which sets the flag anew: the program has this uid and could trace this process.
+    # After the change of uid, which resets the flag. The program has the same uid, and could trace this process.
     if conf["unreachable"]:
         call("prctl", PR_SET_DUMPABLE, 0, 0, 0, 0)
     os.write(status_fd, b"r\n")

@@ -1,9 +1,9 @@
-"""The first process of a run without a process namespace: starts the program, and kills its processes at the end.
+"""The first process of a run without a process namespace: it starts the program, and kills its processes at the end.
 
-It is started as `python3 -I -S keeper.py start CONF_FD STATUS_FD`. It adopts every orphan below it
-(`PR_SET_CHILD_SUBREAPER`), so a daemon that forks twice and opens its own session is still its descendant. When the
-program ends, or the host closes the status socket (or dies), it kills every descendant until none is left. It reports
-as `init.py` does.
+It is started as `python3 -I -S keeper.py start CONF_FD STATUS_FD`. It adopts orphaned descendants
+(`PR_SET_CHILD_SUBREAPER`), so a daemon that forks twice and starts a new session is still its descendant. When the
+program has ended, or the host has closed the status socket or has exited, it kills every descendant. It reports as
+`init.py` does.
 """
 
 # pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false, reportArgumentType=false
@@ -22,12 +22,12 @@ PR_SET_CHILD_SUBREAPER = 36
 
 
 def adopt_orphans():
-    """Become the parent of every descendant whose own parent ends."""
+    """Make this process the new parent of descendants whose parent exits."""
     init.call("prctl", PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def list_children(pid):
-    """Return the pids of the direct children of `pid`, of all its threads."""
+    """Return the pids of the direct children of `pid`, including those of all its threads."""
     children = []
     try:
         for task in os.listdir("/proc/%d/task" % pid):
@@ -38,35 +38,35 @@ def list_children(pid):
     return children
 
 
-def descendants():
-    """Return the pids below this process, outermost first."""
-    pids, todo = [], [os.getpid()]
-    while todo:
-        children = list_children(todo.pop())
+def list_descendants():
+    """Return the pids of all descendants of this process; parents precede their children."""
+    pids, pending = [], [os.getpid()]
+    while pending:
+        children = list_children(pending.pop())
         pids += children
-        todo += children
+        pending += children
     return pids
 
 
-def kill_all():
-    """Kill every descendant, also those started meanwhile, until none is left."""
+def kill_descendants():
+    """Kill and reap every descendant, including those that are started at the same time."""
     while True:
-        below = descendants()
-        for pid in below:
+        pids = list_descendants()
+        for pid in pids:
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 pass
         try:
-            while os.waitpid(-1, os.WNOHANG if below else 0)[0]:
+            while os.waitpid(-1, os.WNOHANG if pids else 0)[0]:
                 pass
         except ChildProcessError:
-            if not below:
+            if not pids:
                 return
 
 
-def until_ended(child, status_fd):
-    """Wait until `child` has ended (True) or the host has hung up (False)."""
+def wait_for_end(child, status_fd):
+    """Wait until `child` has exited (returns True), or the host has closed the status socket (returns False)."""
     watched = select.poll()
     pidfd = os.pidfd_open(child)
     watched.register(pidfd, select.POLLIN)
@@ -91,7 +91,7 @@ def start_program(conf, status_fd):
 
 
 def main():
-    """Run one program and leave no process of it."""
+    """Run one program, kill all of its processes, and report its end."""
     for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(name, signal.SIG_IGN)
     status_fd = int(sys.argv[3])
@@ -99,8 +99,8 @@ def main():
     adopt_orphans()
     os.write(status_fd, b"r\n")
     child = start_program(conf, status_fd)
-    ended = os.wait4(child, 0)[1:] if until_ended(child, status_fd) else None
-    kill_all()
+    ended = os.wait4(child, 0)[1:] if wait_for_end(child, status_fd) else None
+    kill_descendants()
     init.report(status_fd, ended)
 
 

@@ -1,4 +1,4 @@
-"""Mounts through descriptors, so that renaming a path meanwhile cannot expose another file."""
+"""Mounts through descriptors, so that renaming a path at the same time cannot mount another file."""
 
 # pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false, reportArgumentType=false
 # ruff: noqa: UP031 - for old Pythons too
@@ -16,7 +16,7 @@ MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVA
     16384,
     1 << 18,
 )
-PLACE = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+PATH_FLAGS = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 OPEN_TREE, MOVE_MOUNT, MOUNT_SETATTR = 428, 429, 442  # the same on every architecture
 OPEN_TREE_CLONE, MOVE_MOUNT_F_EMPTY_PATH = 1, 4
 AT_FDCWD, AT_EMPTY_PATH, AT_RECURSIVE = -100, 0x1000, 0x8000
@@ -24,7 +24,7 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def check(result, operation):
-    """Raise the error of a failed call of the C library."""
+    """Raise the current error of the C library if the result of a call is not 0."""
     if result:
         raise OSError(ctypes.get_errno(), operation)
 
@@ -45,21 +45,21 @@ def clone_tree(fd):
 
 
 def attach_tree(tree, target):
-    """Mount the tree from `clone_tree` over `target`. Closes its descriptor."""
+    """Mount a tree from `clone_tree` over `target`. Closes the tree's descriptor."""
     try:
         flags = MOVE_MOUNT_F_EMPTY_PATH
-        done = LIBC.syscall(
+        result = LIBC.syscall(
             MOVE_MOUNT, ctypes.c_int(tree), b"", ctypes.c_int(AT_FDCWD), os.fsencode(target), ctypes.c_uint(flags)
         )
-        check(done, "move_mount " + target)
+        check(result, "move_mount " + target)
     finally:
         os.close(tree)
 
 
 def set_read_only(folder):
-    """Make the mount at `folder` and all mounts below it read-only, in the namespace of this process only."""
+    """Make the mount at `folder` and all mounts below it read-only, only in the namespace of this process."""
     attributes = (ctypes.c_uint64 * 4)(MS_RDONLY, 0, 0, 0)  # to set, to clear, propagation, user namespace
-    done = LIBC.syscall(
+    result = LIBC.syscall(
         MOUNT_SETATTR,
         ctypes.c_int(AT_FDCWD),
         os.fsencode(folder),
@@ -67,16 +67,16 @@ def set_read_only(folder):
         ctypes.byref(attributes),
         ctypes.c_size_t(ctypes.sizeof(attributes)),
     )
-    check(done, "mount_setattr " + folder)
+    check(result, "mount_setattr " + folder)
 
 
 def open_beneath(folder, path):
     """Return a descriptor of a relative path, opened one name at a time without following links."""
-    # One open per name: O_NOFOLLOW applies to the last name of a path only.
-    fd = os.open(folder, PLACE | os.O_DIRECTORY)
+    # One open per name, because O_NOFOLLOW applies only to the last name of a path.
+    fd = os.open(folder, PATH_FLAGS | os.O_DIRECTORY)
     for name in path.split("/"):
         try:
-            inner = os.open(name, PLACE, dir_fd=fd)
+            inner = os.open(name, PATH_FLAGS, dir_fd=fd)
         finally:
             os.close(fd)
         fd = inner
@@ -84,21 +84,22 @@ def open_beneath(folder, path):
 
 
 def make_read_only(folder, path, identity):
-    """Remount `path` in `folder` read-only in place, if it is still the file that the host checked.
+    """Make `path` in `folder` read-only by a mount over it, if it is still the file that the host checked.
 
     Raises:
-        OSError: `ESTALE`: the path leads to another file, or did so meanwhile.
+        OSError: `ESTALE`: the path leads to another file, or was replaced during the call.
     """
     try:
-        cover(folder, path, identity)
+        bind_read_only(folder, path, identity)
     except OSError as error:
         raise OSError(errno.ESTALE, path) from error
 
 
-def cover(folder, path, identity):
-    """Bind `path` over itself and make that mount read-only.
+def bind_read_only(folder, path, identity):
+    """Bind `path` over itself and make the new mount read-only.
 
-    The second descriptor holds the new mount. If the path no longer leads to a mount, the kernel refuses the remount.
+    The second `open_beneath` returns a descriptor of the new mount. If the path was replaced in between, it is no mount
+    point, and the kernel refuses the remount.
     """
     fd = open_beneath(folder, path)
     try:
@@ -110,7 +111,7 @@ def cover(folder, path, identity):
         os.close(fd)
     fd = open_beneath(folder, path)
     try:
-        noexec = os.fstatvfs(fd).f_flag & MS_NOEXEC  # a user namespace may not take it away
+        noexec = os.fstatvfs(fd).f_flag & MS_NOEXEC  # a user namespace may not remove this flag
         flags = MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV | noexec
         mount(None, "/proc/self/fd/%d" % fd, None, flags)
     finally:

@@ -1,19 +1,19 @@
 """Turning a forked process into the program: another executable, or a Python file in this interpreter.
 
-`python3 -I -S program.py FILE PATH0 [ARG…]` only runs a Python file, below another first process.
+Run as `python3 -I -S program.py FILE PATH0 [ARG…]`, it executes a Python file and is no first process.
 """
 
 # pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false, reportArgumentType=false
 # pyright: reportOptionalMemberAccess=false
 # ruff: noqa: S606, S102 - as little as possible is imported, for old Pythons too
 
-import _signal as signal  # signal itself imports enum, which costs more than all the rest
+import _signal as signal  # `signal` imports enum, which takes longer than all other imports together
 import _thread
 import _weakref
 import atexit
 import builtins
 import gc
-import posix as os  # os itself is a millisecond for those who need it
+import posix as os  # importing `os` takes another millisecond
 import sys
 
 HARMLESS = (
@@ -21,14 +21,18 @@ HARMLESS = (
     *("_posixsubprocess", "_socket", "_statistics", "_struct", "_typing", "array", "binascii", "grp", "math"),
     *("resource", "select", "unicodedata", "zlib"),
 )
-"""Compiled modules of the standard library whose objects do nothing but free memory at the end."""
+"""Extension modules of the standard library whose objects only free memory at the end of an interpreter."""
 
 OWN_MODULES = ("contained", "init", "keeper", "mounts", "program")
-"""Modules that the first processes import from one another."""
+"""Modules of this folder that first processes import."""
 
 
 def call(name, *arguments):
-    """Call a function of the C library that Python does not wrap; importing ctypes would take three milliseconds."""
+    """Call a function of the C library by its name. Does not import ctypes, which takes three milliseconds.
+
+    Raises:
+        OSError: The function did not return 0.
+    """
     import _ctypes
 
     if _ctypes.call_function(_ctypes.dlsym(_ctypes.dlopen(None, 0), name), arguments):
@@ -36,7 +40,8 @@ def call(name, *arguments):
 
 
 def execute(conf, status_fd):
-    """Replace this process by `conf["argv"]`, looked up in the PATH of its own environment."""
+    """Replace this process by the program `conf["argv"]`, which is looked up in the PATH of `conf["env"]`."""
+    # Python ignores some of these signals, and a signal that is ignored stays ignored after `execve`.
     for name in (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(name, signal.SIG_DFL)
     from os import execvpe
@@ -49,7 +54,7 @@ def execute(conf, status_fd):
 
 
 def set_environment(env):
-    """Replace the whole environment by `env`, for C code and for `os`, imported or not."""
+    """Replace the whole environment by `env`, for C code and for the module `os`, which may not be imported yet."""
     if "os" in sys.modules:
         sys.modules["os"].environ.clear()
         sys.modules["os"].environ.update(env)
@@ -63,10 +68,10 @@ def set_environment(env):
 
 
 def add_site(paths):
-    """Set up packages as an interpreter without `-S`, except for customisations and the texts of the prompt.
+    """Make installed packages importable, as in an interpreter without `-S`, but without `sitecustomize`.
 
     Args:
-        paths: The folders of packages, if known; finding them takes one or two milliseconds.
+        paths: The folders of packages; None to find them, which takes one or two milliseconds.
     """
     if hasattr(builtins, "exit"):
         return
@@ -74,7 +79,7 @@ def add_site(paths):
         add_packages()
     else:
         sys.path += paths
-        sys.meta_path.append(LatePackages)
+        sys.meta_path.append(PackageStartup)
     import _sitebuiltins as made
 
     end = "Ctrl-D (i.e. EOF)"
@@ -89,19 +94,19 @@ def add_packages():
     site.addsitepackages(site.removeduppaths())
 
 
-class LatePackages:
-    """Runs the start-up code of packages at the first import that finds no module."""
+class PackageStartup:
+    """An import hook that runs the start-up code of packages (`.pth` files) when a module is not found."""
 
     @classmethod
     def find_spec(cls, name, path=None, target=None):
-        """Search again after the start-up code has run."""
+        """Remove this hook, run the start-up code, and search for the module again."""
         sys.meta_path.remove(cls)
         add_packages()
         return sys.modules["_frozen_importlib"]._find_spec(name, path, target)
 
 
 def become_main(conf):
-    """Make this interpreter look as if it was started on `conf["python"]`; return its code and namespace."""
+    """Make this interpreter look as if it was started with the file `conf["python"]`; return (code, namespace)."""
     if conf["env"] is not None:
         set_environment(conf["env"])
     add_site(conf.get("site"))
@@ -120,7 +125,7 @@ def become_main(conf):
 
 
 def hide_own_modules():
-    """Free the names of these files for modules of the program."""
+    """Remove the modules of this folder from `sys.modules`, so that the program can have modules of these names."""
     for name in OWN_MODULES:
         sys.modules.pop(name, None)
     folder = globals().get("__file__", "").rpartition("/")[0]
@@ -128,7 +133,7 @@ def hide_own_modules():
 
 
 def hide_own_frames():
-    """Let a traceback begin with the program's first line."""
+    """Install an exception hook that omits the frames of this file from a traceback."""
 
     def show(kind, error, trace):
         while trace is not None and trace.tb_frame.f_globals is not sys.modules["__main__"].__dict__:
@@ -139,53 +144,55 @@ def hide_own_frames():
 
 
 def execute_main(program, namespace):
-    """Run a program in this process until it ends."""
-    loaded, frozen = set(sys.modules), gc.get_freeze_count()
+    """Execute the program's code in this process, and exit if no teardown of the interpreter is needed."""
+    loaded_modules, frozen_count = set(sys.modules), gc.get_freeze_count()
     exec(program, namespace)
-    finish(loaded, frozen)
+    exit_early(loaded_modules, frozen_count)
 
 
-def finish(loaded, frozen):
-    """Exit as the interpreter would after the last line, but without its teardown; return if that is needed.
+def exit_early(loaded_modules, frozen_count):
+    """Exit without the interpreter's teardown, after the same steps as the interpreter; return if it is needed.
 
-    An interpreter tears its modules down one by one, which writes to every page of its memory. In a forked process all
-    pages must be copied for it, which takes longer than a short program. So the memory is left to the kernel
-    unless a remaining object has a finalizer.
+    The teardown destroys modules one by one and so writes to every page of memory. In a forked process, the kernel must
+    copy all these pages, which takes longer than a short program runs. The teardown is needed if a remaining object has
+    a finalizer.
 
     Args:
-        loaded: The names of the modules that were loaded before the program.
-        frozen: The number of untracked objects before the program.
+        loaded_modules: The names of the modules that were loaded before the program.
+        frozen_count: The number of objects that garbage collection ignored before the program.
     """
     try:
         if "threading" in sys.modules:
             sys.modules["threading"]._shutdown()
         atexit._run_exitfuncs()
-        if _thread._count() or gc.get_freeze_count() > frozen:
+        if _thread._count() or gc.get_freeze_count() > frozen_count:
             return
-        if any(map(is_opaque, set(sys.modules) - loaded)) or any(map(has_an_end, gc.get_objects())):
+        if any(map(is_extension_module, set(sys.modules) - loaded_modules)) or any(
+            map(has_finalizer, gc.get_objects())
+        ):
             return
         for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
             stream.flush()
-    except BaseException:  # noqa: BLE001 - the interpreter comes across it again, and says so in its own way
+    except BaseException:  # noqa: BLE001 - the interpreter's own exit meets the same error and reports it
         return
-    call("exit", 0)  # the C library's own: it writes out what C code left in buffers
+    call("exit", 0)  # the function of the C library, which flushes the buffers of C code
 
 
-def is_opaque(name):
-    """Whether a module is machine code, whose actions at its end cannot be seen from here."""
+def is_extension_module(name):
+    """Whether a module is an extension module that may do something at the end of the interpreter."""
     return name not in HARMLESS and str(getattr(sys.modules[name], "__file__", None)).endswith(".so")
 
 
-def has_an_end(thing):
-    """Whether something happens when `thing` is destroyed."""
-    kind = type(thing)
-    if isinstance(thing, _weakref.ref):
-        return getattr(thing.__callback__, "__module__", None) not in (None, "weakref", "_weakrefset")
+def has_finalizer(value):
+    """Whether destroying an object may run code: a finalizer, a weak reference's callback, or a generator's end."""
+    kind = type(value)
+    if isinstance(value, _weakref.ref):
+        return getattr(value.__callback__, "__module__", None) not in (None, "weakref", "_weakrefset")
     return hasattr(kind, "__del__") or kind.__name__ in ("generator", "coroutine", "async_generator")
 
 
 def run_file():
-    """Run the file named by the arguments in this process."""
+    """Return the code and namespace of the file named by the arguments."""
     _, path, path0, *arguments = sys.argv
     return become_main({"python": path, "path0": path0, "argv": [path, *arguments], "env": None})
 

@@ -1,15 +1,16 @@
-"""A persistent Python interpreter: runs one piece of code after another in one namespace.
+"""A persistent Python interpreter: it runs one piece of code after another in the same namespace.
 
-It is started by `init.py`, with a socket as its input. Each message `c` on it brings five descriptors: configuration,
-input, output, errors, and a socket for the answer, `s WAIT_STATUS CPU_MICROSECONDS MAX_RSS_KIB TOKEN`. The token is in
-a second message, which is read when the code has ended: the host ignores an answer without it. Python code runs here;
-anything else runs as a child. The code has full control of this process; all it can gain is to lie about
-its own exit code.
+It is started by `init.py`, with a socket as its stdin. Each message `c` on it is a call, and carries five descriptors:
+configuration, stdin, stdout, stderr, and a socket for the answer, `s WAIT_STATUS CPU_MICROSECONDS MAX_RSS_KIB TOKEN`.
+The token is in a second message, which is read when the code has ended. The host ignores an answer without the token.
+
+Python code runs in this process, any other program in a child. The code has full control of this process, but all that
+it can achieve is a wrong exit code of its own.
 """
 
 # pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false, reportArgumentType=false
 # pyright: reportOptionalMemberAccess=false
-# ruff: noqa: BLE001, S102, SIM115 - whatever the code raises is shown to whoever sent it
+# ruff: noqa: BLE001, S102, SIM115 - any exception of the code is shown to its sender
 import array
 import os
 import resource
@@ -22,8 +23,8 @@ import init
 import program
 
 
-def high(fd):
-    """Move a descriptor above those that programs use; return its new number."""
+def move_high(fd):
+    """Move a descriptor to the highest free number, which programs do not use; return the new number."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     for number in range(limit - 1, 2, -1):
         try:
@@ -46,7 +47,7 @@ def receive(control):
 
 
 def open_streams(stdin, stdout, stderr):
-    """Connect descriptors 0, 1 and 2, and Python's streams, to those of this call."""
+    """Connect descriptors 0, 1 and 2, and Python's standard streams, to those of a call."""
     for number, fd in enumerate((stdin, stdout, stderr)):
         os.dup2(fd, number)
         os.close(fd)
@@ -56,7 +57,7 @@ def open_streams(stdin, stdout, stderr):
 
 
 def close_streams():
-    """Flush buffers and close this call's descriptors."""
+    """Flush the standard streams, and connect descriptors 0, 1 and 2 to `/dev/null`."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -69,7 +70,7 @@ def close_streams():
 
 
 def read_exit_code(stop):
-    """Return the exit code of an interpreter for a `SystemExit`; prints its message to stderr."""
+    """Return the exit code that an interpreter has after a `SystemExit`; print its message, if any, to stderr."""
     if stop.code is None:
         return 0
     if isinstance(stop.code, int):
@@ -79,7 +80,7 @@ def read_exit_code(stop):
 
 
 def show_error():
-    """Print the traceback as an interpreter does, without the frames of this file."""
+    """Print the traceback of the current exception as an interpreter does, without the frames of this file."""
     kind, error, trace = sys.exc_info()
     while trace is not None and trace.tb_frame.f_globals is not sys.modules["__main__"].__dict__:
         trace = trace.tb_next
@@ -87,7 +88,7 @@ def show_error():
 
 
 def run_here(conf, namespace):
-    """Execute the code in the persistent namespace; return a wait status."""
+    """Execute the code of a call in the persistent namespace; return its wait status."""
     sys.argv = list(conf["argv"])
     try:
         with open(conf["python"], "rb") as source:
@@ -102,7 +103,7 @@ def run_here(conf, namespace):
 
 
 def run_child(conf, answer_fd):
-    """Run another program as a child; return its wait status, None if it could not be started."""
+    """Run the program of a call as a child, and return its wait status."""
     pid = os.fork()
     if not pid:
         os.set_inheritable(answer_fd, False)
@@ -111,7 +112,7 @@ def run_child(conf, answer_fd):
 
 
 def reap():
-    """Reap the children that were killed after the last call."""
+    """Reap the children that were killed after the previous call."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
@@ -119,16 +120,16 @@ def reap():
         pass
 
 
-def call(fds, namespace, control):
-    """Handle one call, and answer."""
-    interpreter = os.getpid()
+def handle_call(fds, namespace, control):
+    """Run the code or program of one call, and send the answer."""
+    interpreter_pid = os.getpid()
     reap()
     conf_fd, stdin, stdout, stderr, answer_fd = fds
     conf = init.read_configuration(str(conf_fd))
-    answer_fd = high(answer_fd)
+    answer_fd = move_high(answer_fd)
     open_streams(stdin, stdout, stderr)
     os.write(answer_fd, b"r\n")
-    before = resource.getrusage(resource.RUSAGE_SELF)
+    usage_before = resource.getrusage(resource.RUSAGE_SELF)
     try:
         os.chdir(conf["cwd"])
         os.environ.clear()
@@ -138,25 +139,25 @@ def call(fds, namespace, control):
         os.write(answer_fd, b"e %d\n" % (error.errno or 5))
         status = 127 << 8
     close_streams()
-    if os.getpid() != interpreter:
-        os._exit(status >> 8)  # a fork of the code came to its end; the answer and its token are the interpreter's
-    after = resource.getrusage(resource.RUSAGE_SELF)
-    cpu = int((after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) * 1e6)
+    if os.getpid() != interpreter_pid:
+        os._exit(status >> 8)  # this is a fork that the code has made; only the interpreter answers
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    cpu_seconds = usage.ru_utime + usage.ru_stime - usage_before.ru_utime - usage_before.ru_stime
     try:
-        # Not before the code has ended, or the code could find the token in the memory of this process. The host may
-        # still be about to send it: short code ends before that.
+        # Only after the code has ended: it could find the token in the memory of this process. `recv` waits, because
+        # short code may end before the host has sent the token.
         token = control.recv(32)
-        os.write(answer_fd, b"s %d %d %d %s\n" % (status, cpu, after.ru_maxrss, token))
+        os.write(answer_fd, b"s %d %d %d %s\n" % (status, int(cpu_seconds * 1e6), usage.ru_maxrss, token))
         os.close(answer_fd)
     except OSError:
-        os._exit(status >> 8)  # the code has closed a channel or read the token; the first process reports the end
+        os._exit(status >> 8)  # the code has closed a socket or read the token; the first process reports the exit
 
 
 def main():
-    """Serve calls until the host has exited."""
+    """Handle calls until the host has exited."""
     program.add_site(None)
     program.hide_own_modules()
-    control = socket.socket(fileno=high(os.dup(0)))
+    control = socket.socket(fileno=move_high(os.dup(0)))
     close_streams()
     module = type(sys)("__main__")
     module.__builtins__ = __builtins__
@@ -166,7 +167,7 @@ def main():
         fds = receive(control)
         if fds is None:
             return
-        call(fds, module.__dict__, control)
+        handle_call(fds, module.__dict__, control)
 
 
 main()

@@ -1,10 +1,12 @@
-"""The first process of a warm sandbox: waits with Python already started, and forks for every run.
+"""The first process of a warm sandbox: it waits with Python already started, and forks for every run.
 
-It is started as `python3 -I -S zygote.py CONTROL_FD`. CONTROL_FD is a socket on which each message `g` brings five
-descriptors: configuration, input, output, errors, and a status socket as `init.py` has one. It never runs a program
-itself: the child it forks gets new mounts (`/work`, `/tmp`, `/dev/shm`), gives up every right, and only then becomes
-the program. When the program has ended, or the host hangs up, everything in the namespace is killed before the end
-is reported, so one run leaves nothing to the next. When CONTROL_FD is closed, it ends, and with it the sandbox.
+It is started as `python3 -I -S zygote.py CONTROL_FD`. CONTROL_FD is a socket. Each message `g` on it carries five
+descriptors: configuration, stdin, stdout, stderr, and a status socket as in `init.py`.
+
+The zygote itself never runs a program. The forked child creates new mounts (`/work`, `/tmp`, `/dev/shm`), gives up all
+privileges, and only then becomes the program. When the program has ended, or the host has closed the status socket,
+every other process of the namespace is killed before the end is reported, so that no process remains for the next run.
+When the host closes CONTROL_FD, the zygote exits, which ends the sandbox.
 """
 
 # pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false, reportArgumentType=false
@@ -39,8 +41,8 @@ CLONE_NEWNS = 0x00020000
 EMPTY = "/run/bough/empty"
 
 
-def fresh_mounts(conf):
-    """Set up the mounts of this process: the run's folders, and empty folders for temporary files."""
+def create_mounts(conf):
+    """Create the mounts of a run in a new mount namespace: its folders, and empty folders for temporary files."""
     check(LIBC.unshare(CLONE_NEWNS), "unshare")
     mount(None, "/", None, MS_REC | MS_PRIVATE)
     for source, target, read_only in conf["binds"]:
@@ -49,16 +51,16 @@ def fresh_mounts(conf):
             mount(None, target, None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV)
     for path, identity in conf["guarded"]:
         make_read_only("/work", path, identity)
-    init.check_shown(conf["shown"])  # while this process may still look into every folder
+    init.check_identities(conf["shown"])  # while this process may still read every folder
     for target in ("/tmp", "/dev/shm"):
         options = "size=%d,nr_inodes=%d,mode=1777" % (conf["tmp_bytes"], conf["tmp_names"])
         mount("tmpfs", target, "tmpfs", MS_NOSUID | MS_NODEV, options)
     for folder in conf["hidden"]:
-        mount(EMPTY, folder, None, MS_BIND)  # to unmount would make the kernel wait for all its processors
+        mount(EMPTY, folder, None, MS_BIND)  # faster than unmounting, for which the kernel waits for all processors
 
 
 def give_up_rights(conf):
-    """Become the run's user without any capability."""
+    """Change to the run's user, and give up all capabilities."""
     init.drop_bounding_set()
     if conf["uid"] is not None:
         init.drop_privileges(conf["uid"], conf["gid"])
@@ -66,8 +68,8 @@ def give_up_rights(conf):
     init.drop_capabilities()
 
 
-def child(fds):
-    """Set up and become the program; return the code to execute here."""
+def become_program(fds):
+    """Turn this forked process into the program of a run; for a Python file, return the code to execute."""
     conf_fd, stdin, stdout, stderr, status_fd = fds
     for number, fd in enumerate((stdin, stdout, stderr)):
         os.dup2(fd, number)
@@ -77,7 +79,7 @@ def child(fds):
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.setsid()
         conf = init.read_configuration(str(conf_fd))
-        fresh_mounts(conf)
+        create_mounts(conf)
         give_up_rights(conf)
         init.prepare_child(conf, status_fd)
     except OSError as error:
@@ -100,7 +102,7 @@ def receive(control):
 
 
 def serve(control):
-    """Fork for every message; returns only in the child, with the code to execute."""
+    """Fork a process for every message, and wait for it. Returns only in a forked process, as `become_program` does."""
     wakeup_fd = init.wake_on_child()
     gc.freeze()  # as in `init.run`
     while True:
@@ -112,7 +114,7 @@ def serve(control):
         pid = os.fork()
         if not pid:
             control.close()
-            return child(fds)
+            return become_program(fds)
         for fd in fds[:4]:
             os.close(fd)
         namespace_fd = hold_mounts(pid)
@@ -127,7 +129,7 @@ def serve(control):
 
 
 def hold_mounts(pid):
-    """Keep the mounts of a run until its end was reported, because unmounting takes milliseconds."""
+    """Return a descriptor that keeps the mounts of a run, so that its report need not wait until they are unmounted."""
     try:
         return os.open("/proc/%d/ns/mnt" % pid, os.O_RDONLY)
     except OSError:
@@ -135,7 +137,7 @@ def hold_mounts(pid):
 
 
 def wait_for(pid, status_fd, wakeup_fd, control):
-    """Wait as `init.py`; everything ends with the host."""
+    """Wait for a run as `init.wait_for` does; exit if the host has exited."""
     watched = select.poll()
     watched.register(control, select.POLLHUP)
     ended = init.wait_for(pid, status_fd, wakeup_fd)
@@ -145,7 +147,7 @@ def wait_for(pid, status_fd, wakeup_fd, control):
 
 
 def main():
-    """Report that it is ready, and serve."""
+    """Prepare the interpreter, report that it is ready, and serve."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     init.call("prctl", init.PR_SET_DUMPABLE, 0, 0, 0, 0)
     program.add_site(None)

@@ -1,4 +1,4 @@
-"""Capturing the output of a program in bounded memory: head and tail are kept, the middle is only counted."""
+"""Capturing the output of a program in limited memory: head and tail are stored, the middle is only counted."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _DRAINED_CHUNKS = 16
 
 
 class HeadTail:
-    """The first and the last bytes of a stream; at most `limit_bytes`, plus one line about the omitted middle.
+    """The first and the last bytes of a stream.
 
     Args:
-        limit_bytes: Number of kept bytes, half for each end; uses at most twice as much memory.
+        limit_bytes: Number of bytes to store, half for each end; it uses at most twice as much memory.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -26,10 +26,10 @@ class HeadTail:
     def add(self, data: bytes) -> None:
         """Add the next bytes; amortised O(len(data))."""
         self.total_bytes += len(data)
-        room = self._head_limit - len(self._head)
-        if room > 0:
-            self._head += data[:room]
-            data = data[room:]
+        free_head_bytes = self._head_limit - len(self._head)
+        if free_head_bytes > 0:
+            self._head += data[:free_head_bytes]
+            data = data[free_head_bytes:]
         if not data:
             return
         self._tail += data[-self._tail_limit :] if self._tail_limit else b""
@@ -38,20 +38,26 @@ class HeadTail:
 
     @property
     def truncated(self) -> bool:
-        """Whether anything is missing."""
+        """Whether the middle of the stream was omitted."""
         return self.total_bytes > self._head_limit + self._tail_limit
 
     def value(self) -> bytes:
-        """Return the kept bytes, with a line in the middle that counts the omitted ones."""
+        """Return the stored bytes; between head and tail, a line reports the number of omitted bytes."""
         if not self.truncated:
             return bytes(self._head + self._tail)
         tail = bytes(self._tail[-self._tail_limit :]) if self._tail_limit else b""
-        missing = self.total_bytes - len(self._head) - len(tail)
-        return bytes(self._head) + b"\n... %d bytes left out ...\n" % missing + tail
+        omitted_bytes = self.total_bytes - len(self._head) - len(tail)
+        return bytes(self._head) + b"\n... %d bytes left out ...\n" % omitted_bytes + tail
 
 
 class Pipe:
-    """The reading end of a pipe, drained by the event loop into a `HeadTail` until all writers are gone."""
+    """A pipe that the event loop reads into a `HeadTail` until all writers have closed it.
+
+    Attributes:
+        kept: The captured output.
+        write_fd: The writing end, for the program; -1 after `close_writing_end`.
+        ended: Done when everything is read, or the pipe was closed.
+    """
 
     CHUNK_BYTES = 1 << 18
 
@@ -64,13 +70,13 @@ class Pipe:
         self._loop.add_reader(self._read_fd, self._read)
 
     def close_writing_end(self) -> None:
-        """Close this process's writing end, once the program has it."""
+        """Close the writing end in this process, after the program has inherited it."""
         if self.write_fd >= 0:
             os.close(self.write_fd)
             self.write_fd = -1
 
     def drain(self) -> None:
-        """Read everything written so far, and at most `_DRAINED_CHUNKS` chunks of what is written meanwhile."""
+        """Read everything that is in the pipe, but at most `_DRAINED_CHUNKS` chunks if a program keeps writing."""
         for _ in range(_DRAINED_CHUNKS):
             if self._read_fd < 0 or not select.select([self._read_fd], [], [], 0)[0]:
                 return

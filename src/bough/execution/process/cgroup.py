@@ -1,7 +1,7 @@
-"""Control groups: the kernel's bound on memory and processes of a whole run, if this process may create them.
+"""Control groups: kernel limits on the memory and processes of a whole run, if this process may create them.
 
-Supports versions 1 and 2. Resource limits count by process (memory) or by user (processes); a control group
-counts what all processes of a run use together, and reports whether the kernel had to kill for it.
+Supports versions 1 and 2. Resource limits apply per process (memory) or per user (processes). A control group limits
+all processes of a run together, and reports whether the kernel killed one of them for lack of memory.
 """
 
 from __future__ import annotations
@@ -22,22 +22,24 @@ _OWN_BYTES: Final = 16 << 20
 """Memory for bough's first process, in addition to the program's."""
 
 _OWN_PROCESSES: Final = 4
-_NEEDED: Final = ("memory", "pids")
+"""Processes of bough, in addition to the program's."""
+
+_CONTROLLERS: Final = ("memory", "pids")
 _REMOVE_SECONDS: Final = 2.0
 
 
 @dataclass(frozen=True)
 class Hierarchy:
-    """The parent folder of each controller below which groups can be created, and the version."""
+    """A control group version, and the folder in which groups can be created, by controller."""
 
     version: int
     parents: Mapping[str, str]
 
-    def make(self, name: str, limits: ExecutionLimits) -> Group:
-        """Create a group with bounds.
+    def make_group(self, name: str, limits: ExecutionLimits) -> Group:
+        """Create a group with limits.
 
         Raises:
-            OSError: It is not permitted, or no longer permitted.
+            OSError: This process may not create groups here, or may not any longer.
         """
         folders = {parent: os.path.join(parent, name) for parent in dict.fromkeys(self.parents.values())}
         group = Group(self.version, tuple(folders.values()))
@@ -45,22 +47,24 @@ class Hierarchy:
             for folder in folders.values():
                 os.mkdir(folder)
             for controller, parent in self.parents.items():
-                self._set_bound(controller, folders[parent], limits)
+                self._set_limit(controller, folders[parent], limits)
         except OSError:
             group.remove()
             raise
         return group
 
-    def _set_bound(self, controller: str, folder: str, limits: ExecutionLimits) -> None:
+    def _set_limit(self, controller: str, folder: str, limits: ExecutionLimits) -> None:
+        """Write the limits of one controller into the folder of a group."""
         if controller == "pids":
             _write(folder, "pids.max", limits.processes + _OWN_PROCESSES)
         elif self.version == 1:
             _write(folder, "memory.limit_in_bytes", limits.memory_bytes + _OWN_BYTES)
-            _write_if_there(folder, "memory.memsw.limit_in_bytes", limits.memory_bytes + _OWN_BYTES)
+            _write_if_supported(folder, "memory.memsw.limit_in_bytes", limits.memory_bytes + _OWN_BYTES)
         else:
             _write(folder, "memory.max", limits.memory_bytes + _OWN_BYTES)
-            _write_if_there(folder, "memory.swap.max", 0)
-            _write_if_there(folder, "memory.oom.group", 1)
+            _write_if_supported(folder, "memory.swap.max", 0)
+            # All processes of the run are killed together: without one of them, the others may wait forever.
+            _write_if_supported(folder, "memory.oom.group", 1)
 
 
 @dataclass(frozen=True)
@@ -70,8 +74,8 @@ class Group:
     version: int
     folders: Sequence[str]
 
-    def take(self, pids: Sequence[int]) -> None:
-        """Move running processes into the group; skips processes that have ended. Blocks, often for 20 ms."""
+    def add_processes(self, pids: Sequence[int]) -> None:
+        """Move running processes into the group; skip processes that have exited. Blocks, often for 20 ms."""
         for folder in self.folders:
             for pid in pids:
                 with suppress(ProcessLookupError):
@@ -79,9 +83,9 @@ class Group:
 
     @property
     def memory_kills(self) -> int:
-        """How often the kernel killed something in it for lack of memory."""
+        """How many processes of the group the kernel has killed for lack of memory."""
         name = "memory.oom_control" if self.version == 1 else "memory.events"
-        counters = [line.partition(" ") for folder in self.folders for line in _lines(folder, name)]
+        counters = [line.partition(" ") for folder in self.folders for line in _read_lines(folder, name)]
         return sum(int(value) for key, _, value in counters if key == "oom_kill")
 
     def remove(self) -> None:
@@ -97,10 +101,14 @@ class Group:
                     time.sleep(0.002)
 
 
-class LateGroup:
-    """A control group that is created, and entered, only after the run has lasted a while.
+class DelayedGroup:
+    """A control group that a run enters only after it has lasted a while.
 
-    To enter a group, the kernel waits for all its processors, 20 ms and more; a short run has ended by then.
+    Moving a process into a group takes the kernel 20 ms or more, because it waits for all processors. Short runs end
+    earlier and save this time.
+
+    Args:
+        make: Creates the group; returns None if this process cannot create one.
     """
 
     def __init__(self, make: Callable[[], Group | None]) -> None:
@@ -111,27 +119,34 @@ class LateGroup:
 
     @property
     def entered(self) -> bool:
-        """Whether the kernel already bounds the run."""
+        """Whether the run is in the group, so that the kernel limits it."""
         return self._group is not None
 
     def enter(self, pids: Callable[[], Sequence[int]]) -> None:
-        """Create the group and move in the processes that `pids` returns, until it returns no new ones. Blocks.
+        """Create the group and move the processes of the run into it. Blocks.
 
         Processes that are forked later are in the group from their start.
+
+        Args:
+            pids: Returns the processes of the run; called again until it returns no new ones.
         """
         with self._lock:
             if self._closed or self._group is not None:
                 return
             group = self._make()
+            if group is None:
+                return
             moved: set[int] = set()
-            while group is not None and (new := [pid for pid in pids() if pid not in moved]):
-                group.take(new)
-                moved.update(new)
+            new_pids = pids()
+            while new_pids:
+                group.add_processes(new_pids)
+                moved.update(new_pids)
+                new_pids = [pid for pid in pids() if pid not in moved]
             self._group = group
 
     @property
     def memory_kills(self) -> int:
-        """How often the kernel killed something in it for lack of memory."""
+        """How many processes of the group the kernel has killed for lack of memory."""
         return 0 if self._group is None else self._group.memory_kills
 
     def close(self) -> None:
@@ -143,65 +158,70 @@ class LateGroup:
 
 
 def find_memory_group(pid: int) -> Group | None:
-    """Return the control group that bounds the memory of a process, to read its counters; None if not found."""
+    """Return the control group that limits the memory of a process, to read its counters; None if there is none."""
     groups = _read_groups(pid)
-    version, mount, name = (1, os.path.join(ROOT, "memory"), "memory") if "memory" in groups else (2, ROOT, "")
-    folder = os.path.join(mount, groups.get(name, "/").lstrip("/"))
+    version, mount, controller = (1, os.path.join(ROOT, "memory"), "memory") if "memory" in groups else (2, ROOT, "")
+    folder = os.path.join(mount, groups.get(controller, "/").lstrip("/"))
     return Group(version, (folder,)) if os.path.isdir(folder) and folder.rstrip("/") != mount else None
 
 
-def usable_hierarchy() -> Hierarchy | None:
-    """Return the hierarchy in which creating a group with bounds has just worked; None if none does. Blocks."""
-    for hierarchy in (_version_2(), _version_1()):
+def find_usable_hierarchy() -> Hierarchy | None:
+    """Return a hierarchy in which this process can create groups with limits; None if there is none. Blocks.
+
+    It creates and removes a group to find out.
+    """
+    for hierarchy in (_find_version_2(), _find_version_1()):
         if hierarchy is None:
             continue
         try:
-            hierarchy.make(f"bough-probe-{secrets.token_hex(6)}", ExecutionLimits()).remove()
+            hierarchy.make_group(f"bough-probe-{secrets.token_hex(6)}", ExecutionLimits()).remove()
         except OSError:
             continue
         return hierarchy
     return None
 
 
-def _version_1() -> Hierarchy | None:
-    """Return the version 1 groups of this process."""
-    own = _read_groups("self")
-    mounted = {name: os.path.join(ROOT, name) for name in _NEEDED}
-    if not all(name in own and os.path.isdir(path) for name, path in mounted.items()):
+def _find_version_1() -> Hierarchy | None:
+    """Return the version 1 groups of this process; None if a controller is missing."""
+    group_paths = _read_groups("self")
+    mount_points = {name: os.path.join(ROOT, name) for name in _CONTROLLERS}
+    if not all(name in group_paths and os.path.isdir(path) for name, path in mount_points.items()):
         return None
-    parents = {name: _existing(path, own[name]) for name, path in mounted.items()}
+    parents = {name: _find_existing(path, group_paths[name]) for name, path in mount_points.items()}
     return Hierarchy(1, parents)
 
 
-def _version_2() -> Hierarchy | None:
-    """Return the first version 2 group, from this process's up to the root, that delegates its controllers."""
+def _find_version_2() -> Hierarchy | None:
+    """Return the version 2 group of this process, or else the root group, if it delegates the controllers."""
     if not os.path.exists(os.path.join(ROOT, "cgroup.controllers")):
         return None
-    folder = _existing(ROOT, _read_groups("self").get("", "/"))
+    folder = _find_existing(ROOT, _read_groups("self").get("", "/"))
     for candidate in (folder, ROOT):
         if candidate == ROOT:
-            _write_if_there(ROOT, "cgroup.subtree_control", "+memory +pids")
-        delegated = " ".join(_lines(candidate, "cgroup.subtree_control")).split()
-        if all(name in delegated for name in _NEEDED):
-            return Hierarchy(2, dict.fromkeys(_NEEDED, candidate))
+            _write_if_supported(ROOT, "cgroup.subtree_control", "+memory +pids")
+        delegated = " ".join(_read_lines(candidate, "cgroup.subtree_control")).split()
+        if all(name in delegated for name in _CONTROLLERS):
+            return Hierarchy(2, dict.fromkeys(_CONTROLLERS, candidate))
     return None
 
 
 def _read_groups(pid: int | str) -> dict[str, str]:
-    """Return the group of a process by controller; version 2 has the name ''."""
+    """Return the groups of a process by controller; the group of version 2 has the key ''."""
     groups: dict[str, str] = {}
-    for line in _lines(f"/proc/{pid}", "cgroup"):
+    for line in _read_lines(f"/proc/{pid}", "cgroup"):
         _, controllers, path = line.split(":", 2)
         groups.update(dict.fromkeys(controllers.split(","), path))
     return groups
 
 
-def _existing(mount: str, path: str) -> str:
+def _find_existing(mount: str, path: str) -> str:
+    """Return the folder of the group `path`, or of the root group if that folder does not exist in this namespace."""
     folder = os.path.join(mount, path.lstrip("/"))
     return folder.rstrip("/") if os.path.isdir(folder) else mount
 
 
-def _lines(folder: str, name: str) -> list[str]:
+def _read_lines(folder: str, name: str) -> list[str]:
+    """Return the lines of a file; empty if it cannot be read."""
     try:
         with open(os.path.join(folder, name)) as source:
             return source.read().splitlines()
@@ -214,7 +234,7 @@ def _write(folder: str, name: str, value: int | str) -> None:
         target.write(str(value))
 
 
-def _write_if_there(folder: str, name: str, value: int | str) -> None:
+def _write_if_supported(folder: str, name: str, value: int | str) -> None:
     try:
         _write(folder, name, value)
     except OSError:

@@ -1,4 +1,4 @@
-"""The disk use of a run: the files in its folders, and the deleted files that its processes still hold."""
+"""The disk use of a run: the files in its folders, and the deleted files that its processes still have open."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from functools import cache
 from typing import Final
 
 from bough.execution.base import ExecutionLimits
-from bough.execution.process.child import processes_below, read_numbers
+from bough.execution.process.child import list_descendants, read_numbers
 from bough.tree import identity_of, ignore_error, open_descriptor, read_unsorted, walk
 
 _FOLDER_BYTES: Final = 4096
 _NAME_BYTES: Final = 512
 _PIDFD_GETFD: Final = 438
 _DELETED: Final = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) \S+ \S+ ([0-9a-f]+):([0-9a-f]+) (\d+) .* \(deleted\)$", re.M)
-"""A mapping of a deleted file: addresses, device and inode."""
+"""A line of `/proc/PID/maps` about a deleted file: addresses, device and inode."""
 
 _PRIVATE: Final = ("/tmp", "/dev/shm")  # noqa: S108
-"""The mount points of a run's file systems in memory, on rungs that can create them."""
+"""The mount points of a run's private file systems in memory, on rungs that can create them."""
 
-_USUAL_SOCKETS: Final = 64
-"""This many are not counted: event loops and pools of processes have some, which are empty."""
+_UNCOUNTED_SOCKETS: Final = 64
+"""This many sockets count as empty: event loops and process pools have a few."""
 
 _TMPFS: Final = 0x01021994
 
@@ -35,104 +35,109 @@ _IN_FLIGHT: Final = re.compile(rb"^scm_fds:\s*(\d+)$", re.M)
 
 
 class DiskUse:
-    """The bytes in use below some folders, counted in slices of time: a tree may be of any depth and size.
+    """The disk use of some folders, counted in slices of time because a tree may have any depth and size.
 
-    A file counts with its blocks, once, and 512 bytes for each name; a folder with 4,096 at least.
+    The blocks of a file count once, plus 512 bytes for each of its names. A folder counts as 4,096 bytes or more.
 
     Args:
-        limits: The run's limits; what cannot be measured counts as much as they allow.
+        folders: The folders to count. One that does not exist counts as empty.
+        limits: The run's limits; a file that cannot be measured counts as the largest that they allow.
 
     Attributes:
-        counted: The bytes that the current pass has counted so far, or that the last complete pass counted.
-        sockets: Number of the processes' sockets at the latest call of `total`.
+        counted_bytes: The bytes that the current pass has counted so far, or those of the last complete pass.
+        socket_count: The number of sockets that the run's processes had at the latest call of `total_bytes`.
     """
 
     def __init__(self, folders: Sequence[str], limits: ExecutionLimits | None = None) -> None:
         self._folders = folders
         self._limits = limits or ExecutionLimits()
-        self._pass: Iterator[int] | None = None
-        self.counted = 0
-        self._latest = 0
-        self._linked: set[tuple[int, int]] = set()
-        self._in_flight: dict[int, int] = {}
-        self.sockets = 0
+        self._entry_sizes: Iterator[int] | None = None
+        self.counted_bytes = 0
+        self._latest_bytes = 0
+        self._seen_links: set[tuple[int, int]] = set()
+        self._earlier_in_flight: dict[int, int] = {}
+        self.socket_count = 0
 
     @property
     def socket_bytes(self) -> int:
-        """The most bytes that the buffers of these sockets may take."""
-        return max(0, self.sockets - _USUAL_SOCKETS) * _buffer_bytes()
+        """The maximum size of the buffers of the run's sockets."""
+        return max(0, self.socket_count - _UNCOUNTED_SOCKETS) * _buffer_bytes()
 
     def measure(self) -> int:
-        """Return the bytes counted by one whole pass. Blocks; O(entries)."""
+        """Complete a pass and return its bytes. Blocks; O(entries)."""
         while not self.advance(3600.0):
             pass
-        return self._latest
+        return self._latest_bytes
 
     def advance(self, seconds: float) -> bool:
-        """Count for some seconds; return whether a pass is complete. Until it is, `counted` is a lower bound."""
-        end = time.monotonic() + seconds
-        if self._pass is None:
-            self._pass, self.counted = self._entries(), 0
-            self._linked.clear()
-        for number, entry_bytes in enumerate(self._pass):
-            self.counted += entry_bytes
-            if number % 64 == 63 and time.monotonic() > end:
+        """Count for `seconds`; return whether the pass is complete. Until then, `counted_bytes` is a lower bound."""
+        deadline = time.monotonic() + seconds
+        if self._entry_sizes is None:
+            self._entry_sizes, self.counted_bytes = self._iterate_sizes(), 0
+            self._seen_links.clear()
+        for number, entry_bytes in enumerate(self._entry_sizes):
+            self.counted_bytes += entry_bytes
+            if number % 64 == 63 and time.monotonic() > deadline:
                 return False
-        self._pass, self._latest = None, self.counted
+        self._entry_sizes, self._latest_bytes = None, self.counted_bytes
         return True
 
-    def total(self, pid: int, *, but: frozenset[int] = frozenset()) -> int:
-        """Return the bytes of the latest pass plus those of deleted files that the processes below `pid` hold. Blocks.
+    def total_bytes(self, pid: int, *, exclude: frozenset[int] = frozenset()) -> int:
+        """Return the bytes of the latest pass, plus those of deleted files that descendants of `pid` still use. Blocks.
 
-        A file is held by a descriptor, open or sent and not yet received, or by a mapping. A file that cannot
-        be examined counts with the largest possible size, and so does a process that hides its files.
+        A process uses a deleted file by an open descriptor, by a descriptor that was sent and not yet received, or by
+        a mapping. A file that cannot be examined counts with the largest size that the limits allow. A process that
+        hides its files counts as if it had the most and largest files that the limits allow.
 
         Args:
-            but: Sockets whose waiting descriptors were sent by this process.
+            exclude: Inodes of sockets in which descriptors sent by this process are waiting.
         """
         devices = {os.stat(folder).st_dev for folder in self._folders if os.path.isdir(folder)}
         blocks_by_identity: dict[tuple[int, int], int] = {}
         in_flight: dict[int, int] = {}
         sockets: set[int] = set()
-        for member in processes_below(pid):
+        for member in list_descendants(pid):
             try:
-                for state in self._list_open(member, in_flight):
+                for state in self._stat_descriptors(member, in_flight):
                     if stat.S_ISSOCK(state.st_mode):
                         sockets.add(state.st_ino)
                     if stat.S_ISREG(state.st_mode) and not state.st_nlink and state.st_dev in devices:
                         blocks_by_identity[identity_of(state)] = state.st_blocks * 512
             except PermissionError:
                 if _is_first_process(member):
-                    continue  # bough's own, which hides from the program
-                return self._latest + self._limits.open_files * self._limits.file_size_bytes
-            for identity, size in self._list_mapped(member):
+                    continue  # bough's own process, which hides its files from the program
+                return self._latest_bytes + self._limits.open_files * self._limits.file_size_bytes
+            for identity, size in self._list_mapped_deleted(member):
                 if identity[0] in devices:
                     blocks_by_identity.setdefault(identity, size)
-        # A descriptor is in flight for microseconds; if it is there twice in a row, the program keeps it there.
-        stuck = sum(
-            min(in_flight[number], self._in_flight[number])
-            for number in (in_flight.keys() & self._in_flight.keys()) - but
+        # A descriptor is normally in flight for microseconds. One found in two measurements in a row is stored there.
+        stuck_count = sum(
+            min(in_flight[number], self._earlier_in_flight[number])
+            for number in (in_flight.keys() & self._earlier_in_flight.keys()) - exclude
         )
-        self._in_flight = in_flight
-        self.sockets = len(sockets)
-        return self._latest + sum(blocks_by_identity.values()) + stuck * self._limits.file_size_bytes
+        self._earlier_in_flight = in_flight
+        self.socket_count = len(sockets)
+        return self._latest_bytes + sum(blocks_by_identity.values()) + stuck_count * self._limits.file_size_bytes
 
     def count_private_names(self, pid: int) -> int:
-        """Return the number of names in the fullest of a run's file systems in memory; 0 without one.
+        """Return the largest number of names in a private file system of the run; 0 if it has none. Blocks.
 
-        The kernel bounds their bytes, but does not count the kilobyte of its memory that an empty file takes. All
-        processes of a run see the same file systems; a process that has just exited is skipped. Blocks.
+        The kernel limits the bytes of these file systems, but does not count the kilobyte that an empty file takes.
+        All processes of a run see the same file systems; a process that has just exited is skipped.
         """
-        ours = {os.stat(path).st_dev for path in (*self._folders, *_PRIVATE) if os.path.isdir(path)}
-        for member in processes_below(pid):
+        host_devices = {os.stat(path).st_dev for path in (*self._folders, *_PRIVATE) if os.path.isdir(path)}
+        for member in list_descendants(pid):
             with suppress(OSError):
                 roots = [f"/proc/{member}/root{path}" for path in _PRIVATE]
-                private_roots = [path for path in roots if os.stat(path).st_dev not in ours and _is_in_memory(path)]
+                private_roots = [
+                    path for path in roots if os.stat(path).st_dev not in host_devices and _is_in_memory(path)
+                ]
                 states = [os.statvfs(path) for path in private_roots]
                 return max((state.f_files - state.f_ffree for state in states), default=0)
         return 0
 
-    def _entries(self) -> Iterator[int]:
+    def _iterate_sizes(self) -> Iterator[int]:
+        """Yield the bytes of each entry below the folders, without other file systems mounted there."""
         for folder in self._folders:
             with suppress(FileNotFoundError), open_descriptor(folder) as root:
                 device = os.fstat(root).st_dev
@@ -143,32 +148,35 @@ class DiskUse:
                     on_error=ignore_error,
                 )
                 for entry in entries:
-                    yield self._size(entry.state)
+                    yield self._entry_bytes(entry.state)
 
-    def _size(self, state: os.stat_result) -> int:
-        """Return the bytes that an entry counts."""
+    def _entry_bytes(self, state: os.stat_result) -> int:
+        """Return the bytes that an entry adds to the disk use."""
         size = state.st_blocks * 512
         if stat.S_ISDIR(state.st_mode):
             return max(size, _FOLDER_BYTES)
         if state.st_nlink > 1:
-            if identity_of(state) in self._linked:
+            if identity_of(state) in self._seen_links:
                 return _NAME_BYTES
-            self._linked.add(identity_of(state))
+            self._seen_links.add(identity_of(state))
         return size + _NAME_BYTES
 
-    def _list_open(self, pid: int, in_flight: dict[int, int]) -> Iterator[os.stat_result]:
-        """Yield the `stat` result of each descriptor of a process, and count descriptors on the way to its sockets.
+    def _stat_descriptors(self, pid: int, in_flight: dict[int, int]) -> Iterator[os.stat_result]:
+        """Yield the `stat` result of each descriptor of a process.
 
-        All threads of a process share them: the system-call filter lets no thread have its own.
+        All threads of a process share its descriptors, because the system-call filter refuses separate tables.
+
+        Args:
+            in_flight: Receives the number of descriptors sent to each socket and not yet received, by the inode.
 
         Raises:
-            PermissionError: They cannot be read.
+            PermissionError: The descriptors cannot be read.
         """
         folder = f"/proc/{pid}/fd"
         try:
             names = os.listdir(folder)
         except PermissionError:
-            yield from _take_descriptors(pid, self._limits.open_files)
+            yield from _stat_hidden_descriptors(pid, self._limits.open_files)
             return
         except OSError:
             return
@@ -177,49 +185,51 @@ class DiskUse:
                 state = os.stat(f"{folder}/{name}")
                 if stat.S_ISSOCK(state.st_mode):
                     waiting = _count_in_flight(f"/proc/{pid}/fdinfo/{name}")
-                    if waiting and not _is_first_process(pid):  # that one is sent descriptors from outside
+                    if waiting and not _is_first_process(pid):  # the host sends descriptors to the first process
                         in_flight[state.st_ino] = waiting
                 yield state
 
-    def _list_mapped(self, pid: int) -> Iterator[tuple[tuple[int, int], int]]:
-        """Yield (device, inode) and bytes of each deleted file that a process has mapped."""
+    def _list_mapped_deleted(self, pid: int) -> Iterator[tuple[tuple[int, int], int]]:
+        """Yield ((device, inode), bytes) of each deleted file that a process has mapped."""
         try:
             with open(f"/proc/{pid}/maps", "rb") as source:
                 text = source.read()
         except OSError:
             return
-        for begin, end, major, minor, number in _DELETED.findall(text) if b" (deleted)\n" in text else ():
+        if b" (deleted)\n" not in text:  # much faster than the regular expression
+            return
+        for begin, end, major, minor, number in _DELETED.findall(text):
             try:
                 state = os.stat(f"/proc/{pid}/map_files/{begin.decode()}-{end.decode()}")
                 yield identity_of(state), state.st_blocks * 512
-            except OSError:  # only root may read it
+            except OSError:  # only root may read `map_files`
                 device = os.makedev(int(major, 16), int(minor, 16))
                 yield (device, int(number)), self._limits.file_size_bytes
 
 
 def _is_in_memory(path: str) -> bool:
     """Whether a path is on a file system in memory."""
-    state = (ctypes.c_long * 32)()  # the first is its type
+    state = (ctypes.c_long * 32)()  # a `struct statfs`, which begins with the type
     return ctypes.CDLL(None).statfs(os.fsencode(path), state) == 0 and state[0] == _TMPFS
 
 
 @cache
 def _buffer_bytes() -> int:
-    """Return the memory that unread data of one socket can take; the system-call filter lets no program raise it."""
+    """Return the maximum size of one socket's buffer, which the system-call filter lets no program raise."""
     numbers = read_numbers("/proc/sys/net/core/wmem_default")
     return numbers[0] if numbers else 212_992
 
 
 def max_names(limits: ExecutionLimits) -> int:
-    """Return the maximum number of names in a file system in memory; each counts as many bytes as in a workspace."""
+    """Return the maximum number of names in a file system of `tmp_bytes`; each name counts as in a workspace."""
     return limits.tmp_bytes // _NAME_BYTES
 
 
-def _take_descriptors(pid: int, max_count: int) -> Iterator[os.stat_result]:
-    """Yield the `stat` result of each descriptor of a process that made its folder in `/proc` unreadable.
+def _stat_hidden_descriptors(pid: int, max_count: int) -> Iterator[os.stat_result]:
+    """Yield the `stat` result of each descriptor of a process that has made its folder in `/proc` unreadable.
 
     Raises:
-        PermissionError: They cannot be duplicated either.
+        PermissionError: The descriptors cannot be duplicated either.
     """
     call = ctypes.CDLL(None, use_errno=True).syscall
     try:
@@ -241,16 +251,16 @@ def _take_descriptors(pid: int, max_count: int) -> Iterator[os.stat_result]:
 
 
 def _is_first_process(pid: int) -> bool:
-    """Whether a process is the first one of its process namespace, which no program can become."""
+    """Whether a process is the first one of its process namespace, which is bough's own and never the program."""
     try:
         with open(f"/proc/{pid}/status", "rb") as source:
             return re.search(rb"^NSpid:.*\t1$", source.read(), re.M) is not None
     except OSError:
-        return True  # gone
+        return True  # it has exited
 
 
 def _count_in_flight(path: str) -> int:
-    """Return how many descriptors were sent to a socket and not received yet."""
+    """Return the number of descriptors that were sent to a socket and not yet received, from its `fdinfo` file."""
     try:
         with open(path, "rb") as source:
             match = _IN_FLIGHT.search(source.read())

@@ -1,7 +1,7 @@
-"""Writing files into a workspace and reading them back, by folder descriptors that never follow a link.
+"""Writing files into a workspace and reading them back, without following a link.
 
-A program in the workspace may have turned any name into a link, a pipe or a device, so no path longer than one
-name is ever passed to the system, and every name is opened with `O_NOFOLLOW`.
+A program may have replaced any entry of the workspace by a link, a pipe or a device. So a path is opened name by name,
+relative to a folder's descriptor and with `O_NOFOLLOW`.
 Source: ADK (input files with nested paths, output files).
 """
 
@@ -15,45 +15,46 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from bough.execution.base import NO_GUARDS, ExecutionLimits, File, Guards
-from bough.execution.request import split_name
+from bough.execution.request import split_path
 from bough.tree import FILE, Folder, FolderEntry, list_names, open_descriptor, walk
 
 MAX_ENTRIES = 20_000
-"""Maximum number of names that a walk visits."""
+"""Maximum number of entries that a walk visits."""
 
-Print = tuple[int, int, int, int, int]
+Fingerprint = tuple[int, int, int, int, int]
 """The state of a file: inode, size, mtime, ctime, mode."""
 
 
 def write_file(root_fd: int, file: File, *, owner: tuple[int, int] | None = None) -> None:
-    """Write `file` below the folder `root_fd`, replacing an existing one, never writing through a link.
+    """Write `file` below the folder `root_fd`. Replaces an existing file; never writes through a link.
 
     Args:
-        owner: uid and gid of new files and folders; None for this process's.
+        owner: uid and gid of new files and folders; None for those of this process.
     """
-    *folders, last = split_name(file.path)
-    with ExitStack() as owned:  # each descriptor is closed once, by it: a second time would hit another run's file
+    *folders, name = split_path(file.path)
+    with ExitStack() as opened:  # closes each descriptor exactly once; its number may then belong to another run
         fd = root_fd
-        for part in folders:
-            fd = owned.enter_context(_make_folder(fd, part, owner))
-        _replace(fd, last, file, owner)
+        for folder in folders:
+            fd = opened.enter_context(_make_folder(fd, folder, owner))
+        _replace(fd, name, file, owner)
 
 
 @contextmanager
-def _make_folder(fd: int, part: str, owner: tuple[int, int] | None) -> Generator[int]:
-    """Open the folder `part`, and create it if missing."""
+def _make_folder(fd: int, name: str, owner: tuple[int, int] | None) -> Generator[int]:
+    """Create the folder `name` if it is missing, and open it for the `with` block."""
     try:
-        os.mkdir(part, 0o755, dir_fd=fd)
+        os.mkdir(name, 0o755, dir_fd=fd)
         is_new = True
     except FileExistsError:
         is_new = False
-    with open_descriptor(part, dir_fd=fd) as inner:
+    with open_descriptor(name, dir_fd=fd) as inner:
         if is_new and owner is not None:
             os.fchown(inner, *owner)
         yield inner
 
 
 def _replace(fd: int, name: str, file: File, owner: tuple[int, int] | None) -> None:
+    """Write `file` to a new entry `name` of the folder `fd`, after removing an existing one."""
     with suppress(FileNotFoundError):
         os.unlink(name, dir_fd=fd)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -64,30 +65,31 @@ def _replace(fd: int, name: str, file: File, owner: tuple[int, int] | None) -> N
         os.fchmod(target.fileno(), file.mode & 0o777)
 
 
-def fingerprint(entry: FolderEntry) -> Print:
-    """Return a value that changes with the file; a program cannot set the ctime back."""
-    s = entry.state
-    return (s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_mode)
+def fingerprint(entry: FolderEntry) -> Fingerprint:
+    """Return a value that differs after every change of a file, because no program can set the ctime."""
+    state = entry.state
+    return (state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_mode)
 
 
 @dataclass
 class Walk:
-    """A bounded walk below a folder.
+    """A walk below a folder with limits on depth and number of entries.
 
     Attributes:
-        guards: Omitted names; `skipped` lists them if `tells_guarded`.
-        skipped: (path, reason) of each omission.
+        guards: Names to omit.
+        reports_guarded: Whether `skipped` includes guarded names.
+        skipped: (path, reason) of each omitted entry.
     """
 
     max_depth: int = 16
     max_entries: int = MAX_ENTRIES
     guards: Guards = NO_GUARDS
-    tells_guarded: bool = False
+    reports_guarded: bool = False
     skipped: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     _seen: int = 0
 
     def entries(self, root_fd: int) -> Iterator[FolderEntry]:
-        """Yield every non-folder below `root_fd`; O(entries), within `max_entries` and `max_depth` folders."""
+        """Yield every entry below `root_fd` that is not a folder, up to `max_entries` and `max_depth`. O(entries)."""
         entries = walk(
             root_fd, enter=self._enter, skip=self._skip, in_place=True, read=self._read, on_error=self._skip_unreadable
         )
@@ -99,13 +101,14 @@ class Walk:
         folder.names = sorted(list_names(folder.fd, self.max_entries + 1 - self._seen), reverse=True)
 
     def _skip(self, folder: Folder, name: str) -> bool:
+        """Whether to omit an entry, because it is guarded or the limit of entries is reached; record it if required."""
         self._seen += 1
         if self._seen > self.max_entries:
             self._skip_once("*", "too many entries")
             return True
         parts = (*folder.parts, name)
-        is_guarded = self.guards.is_root(parts)
-        if is_guarded and self.tells_guarded:
+        is_guarded = self.guards.is_guarded(parts)
+        if is_guarded and self.reports_guarded:
             self.skipped.append(("/".join(parts), "guarded name"))
         return is_guarded
 
@@ -126,14 +129,14 @@ class Walk:
             self.skipped.append((path, reason))
 
 
-def snapshot(root_fd: int, *, max_depth: int = 16, guards: Guards = NO_GUARDS) -> dict[str, Print]:
-    """Return the fingerprint of every file below `root_fd` that is not guarded, by path; bounded as every walk."""
+def snapshot(root_fd: int, *, max_depth: int = 16, guards: Guards = NO_GUARDS) -> dict[str, Fingerprint]:
+    """Return the fingerprint of every file below `root_fd` that is not guarded, by path; limited as in `Walk`."""
     return {entry.path: fingerprint(entry) for entry in Walk(max_depth=max_depth, guards=guards).entries(root_fd)}
 
 
 @dataclass(frozen=True)
 class Collected:
-    """The output of a workspace: `files` with contents, `skipped` as (path, reason)."""
+    """The output files of a run, and (path, reason) of the skipped ones."""
 
     files: tuple[File, ...]
     skipped: tuple[tuple[str, str], ...]
@@ -141,32 +144,35 @@ class Collected:
 
 def collect(
     root_fd: int,
-    before: Mapping[str, Print],
+    before: Mapping[str, Fingerprint],
     *,
     limits: ExecutionLimits,
     globs: Sequence[str] | None = None,
     guards: Guards = NO_GUARDS,
-    tells_guarded: bool = False,
+    reports_guarded: bool = False,
 ) -> Collected:
-    """Return the new and changed files below `root_fd` since `before`: regular files with one link, within `limits`.
+    """Return the files below `root_fd` that are new or have changed; only regular files with one link.
 
     Cost: O(entries of the folder), at most `MAX_ENTRIES`.
 
     Args:
+        before: The fingerprints of files before the run, by path.
+        limits: The limits on number, bytes and depth of the files.
+        globs: Patterns of the files to return; None for all.
         guards: Names that are never returned.
-        tells_guarded: Whether `skipped` lists them.
+        reports_guarded: Whether `skipped` includes guarded names.
     """
-    walk = Walk(max_depth=limits.output_depth, guards=guards, tells_guarded=tells_guarded)
+    walk = Walk(max_depth=limits.output_depth, guards=guards, reports_guarded=reports_guarded)
     files: list[File] = []
     total = 0
     for entry in walk.entries(root_fd):
-        if before.get(entry.path) == fingerprint(entry) or not wanted(entry.path, globs):
+        if before.get(entry.path) == fingerprint(entry) or not matches_globs(entry.path, globs):
             continue
         if not entry.path.isprintable():
-            walk.skipped.append((ascii(entry.path), "a name with control characters or not in UTF-8"))
+            walk.skipped.append((ascii(entry.path), "the name has control characters or is not UTF-8"))
             continue
         bytes_left = limits.output_bytes - total if len(files) < limits.output_files else -1
-        outcome = _fetch(entry, bytes_left, limits)
+        outcome = _read_output(entry, bytes_left, limits)
         if isinstance(outcome, File):
             files.append(outcome)
             total += len(outcome.content)
@@ -175,12 +181,13 @@ def collect(
     return Collected(tuple(files), tuple(walk.skipped))
 
 
-def wanted(path: str, globs: Sequence[str] | None) -> bool:
+def matches_globs(path: str, globs: Sequence[str] | None) -> bool:
     """Whether `path` matches one of `globs` (`*` crosses no slash, `**` does); True for None."""
     return globs is None or any(_matches(path.split("/"), glob.split("/")) for glob in globs)
 
 
 def _matches(parts: list[str], pattern: list[str]) -> bool:
+    """Whether the parts of a path match the parts of a pattern."""
     if not pattern:
         return not parts
     if pattern[0] == "**":
@@ -188,8 +195,8 @@ def _matches(parts: list[str], pattern: list[str]) -> bool:
     return bool(parts) and fnmatchcase(parts[0], pattern[0]) and _matches(parts[1:], pattern[1:])
 
 
-def _fetch(entry: FolderEntry, left_bytes: int, limits: ExecutionLimits) -> File | str:
-    """Return the file, or the reason why it is skipped."""
+def _read_output(entry: FolderEntry, left_bytes: int, limits: ExecutionLimits) -> File | str:
+    """Return a file with its content, or the reason why it is skipped."""
     if not stat.S_ISREG(entry.state.st_mode):
         return "not a regular file"
     if entry.state.st_nlink != 1:
@@ -197,14 +204,15 @@ def _fetch(entry: FolderEntry, left_bytes: int, limits: ExecutionLimits) -> File
     if left_bytes < 0:
         return f"more than {limits.output_files} files"
     if entry.state.st_size > left_bytes:
-        return f"more than {limits.output_bytes} bytes in all"
+        return f"more than {limits.output_bytes} bytes in total"
     try:
-        return _read(entry, left_bytes)
-    except OSError as error:  # its mode, a mount over it: it alone stays behind
+        return _read_content(entry, left_bytes)
+    except OSError as error:  # for example because of its mode; the other files are still returned
         return (error.strerror or "unreadable").lower()
 
 
-def _read(entry: FolderEntry, left_bytes: int) -> File | str:
+def _read_content(entry: FolderEntry, left_bytes: int) -> File | str:
+    """Return a file with its content, or why it is skipped if it has changed since it was listed."""
     with open(os.open(entry.name, FILE, dir_fd=entry.folder_fd), "rb") as source:
         state = os.fstat(source.fileno())
         if (state.st_dev, state.st_ino) != (entry.state.st_dev, entry.state.st_ino):

@@ -1,7 +1,8 @@
-"""Guarded names, which no run may change or create in a workspace: found before a run, new ones set aside after it.
+"""Guarded names, which no run may change or create in a workspace.
 
-Existing ones are mounted read-only (see the rungs). Creating a missing one cannot be prevented without
-leaving placeholders in people's folders, so it is renamed as soon as all processes of the run have ended.
+Existing files and folders with such a name are found before a run, and mounted read-only by the rungs. The creation of
+a missing one could only be prevented by placeholders in people's folders. So a new one is renamed as soon as all
+processes of the run have ended.
 """
 
 from __future__ import annotations
@@ -19,15 +20,16 @@ from bough.execution.base import Guards
 from bough.tree import FOLDER, Folder, FolderEntry, identity_of, open_beneath, open_folder, raise_unless_replaced, walk
 
 GUARDED_NAME: Final = "guarded name"
-"""The beginning of the reason for such a name."""
+"""The beginning of the reason in `output_skipped` for a guarded name."""
 
 MAX_GUARDED: Final = 1024
 """Maximum number of guarded files and folders that can be mounted read-only in one workspace."""
 
 _MAX_PATH_BYTES: Final = 3500
-"""A mount must be named by one path."""
+"""Maximum length of the path of a guarded entry; the kernel allows 4,096 bytes, including the workspace's own path."""
 
-Identity = tuple[int, int]
+FileIdentity = tuple[int, int]
+"""(device, inode)."""
 
 
 @dataclass(frozen=True)
@@ -35,13 +37,12 @@ class GuardedEntry:
     """A guarded file or folder that existed before a run.
 
     Attributes:
-        path: Relative to the workspace.
-        identity: Device and inode.
-        link: The target, if it is a link, which nothing can be mounted over.
+        path: The path relative to the workspace.
+        link: The target of a symbolic link, which cannot be mounted read-only; None for files and folders.
     """
 
     path: str
-    identity: Identity
+    identity: FileIdentity
     is_folder: bool
     link: str | None = None
 
@@ -51,11 +52,12 @@ class GuardedEntries:
     """The guarded files and folders of a workspace before a run.
 
     Attributes:
+        found: The guarded entries, outer ones first.
         unreadable: Folders that could not be read.
     """
 
     found: tuple[GuardedEntry, ...] = ()
-    unreadable: frozenset[Identity] = frozenset()
+    unreadable: frozenset[FileIdentity] = frozenset()
 
     @property
     def mountable(self) -> tuple[GuardedEntry, ...]:
@@ -63,7 +65,7 @@ class GuardedEntries:
         return tuple(entry for entry in self.found if entry.link is None)
 
     def covers(self, other: GuardedEntries) -> bool:
-        """Whether every mountable entry of `other` existed already, under any path."""
+        """Whether these entries include every mountable entry of `other`, under any path."""
         own_identities = {entry.identity for entry in self.mountable}
         return all(entry.identity in own_identities for entry in other.mountable)
 
@@ -72,7 +74,7 @@ NOTHING_GUARDED: Final = GuardedEntries()
 
 
 _REPOSITORY_NAMES: Final = ("HEAD", "commondir", "config", "config.worktree", "hooks", "info", "objects", "refs")
-"""The names in a repository's folder that decide which programs git runs."""
+"""The names in a git folder that determine which programs git runs."""
 
 
 def is_repository(names: Collection[str]) -> bool:
@@ -81,17 +83,20 @@ def is_repository(names: Collection[str]) -> bool:
 
 
 def changes_repository(root_fd: int, parts: Sequence[str]) -> bool:
-    """Whether creating or changing the file at `parts` creates or changes a repository of any name. Blocks; O(parts).
+    """Whether writing the file at the path `parts` creates a git repository or changes one. Blocks; O(parts).
 
-    Follows no link; a folder that does not exist yet counts as an ordinary one.
+    A repository may have any name. Follows no link; a folder that does not exist yet is not a repository.
     """
     fd = os.dup(root_fd)
     try:
         for depth, name in enumerate(parts):
-            names = {other for other in _REPOSITORY_NAMES if _exists(other, fd)}
-            is_old = is_repository(names)
-            is_part = name in _REPOSITORY_NAMES
-            if (is_old and (depth > 0 or is_part)) or (is_part and not is_old and is_repository({*names, name})):
+            names = {other for other in _REPOSITORY_NAMES if _has_entry(other, fd)}
+            is_repository_name = name in _REPOSITORY_NAMES
+            if is_repository(names):
+                # In the root, which may be a bare repository, other names are not guarded.
+                if depth > 0 or is_repository_name:
+                    return True
+            elif is_repository_name and is_repository({*names, name}):
                 return True
             try:
                 inner = os.open(name, FOLDER, dir_fd=fd)
@@ -104,7 +109,7 @@ def changes_repository(root_fd: int, parts: Sequence[str]) -> bool:
     return False
 
 
-def _exists(name: str, folder_fd: int) -> bool:
+def _has_entry(name: str, folder_fd: int) -> bool:
     try:
         os.stat(name, dir_fd=folder_fd, follow_symlinks=False)
     except OSError:
@@ -113,54 +118,56 @@ def _exists(name: str, folder_fd: int) -> bool:
 
 
 def find_guarded(root_fd: int, guards: Guards) -> GuardedEntries:
-    """Return the guarded entries below the folder `root_fd`. Blocks; O(names), without a bound on number or depth.
+    """Return the guarded entries below the folder `root_fd`. Blocks; O(names), at any depth.
 
     Raises:
-        PermissionDenied: There are more than can be mounted read-only.
+        PermissionDenied: There are more guarded entries than can be mounted read-only.
     """
     guarded_entries: list[GuardedEntry] = []
-    guarded = _GuardedWalk(guards)
-    with closing(guarded.entries(root_fd)) as entries:
+    guarded_walk = _GuardedWalk(guards)
+    with closing(guarded_walk.entries(root_fd)) as entries:
         for entry in entries:
             path = entry.folder.path if entry.name == os.curdir else entry.path
             if len(guarded_entries) == MAX_GUARDED or len(os.fsencode(path)) > _MAX_PATH_BYTES:
                 raise PermissionDenied(
-                    f"The workspace has more than {MAX_GUARDED} guarded names, or one that lies too deep: {path[:200]}",
-                    hint="Use a folder further down as the workspace.",
+                    f"The workspace has more than {MAX_GUARDED} guarded names, or one with a too long path: "
+                    f"{path[:200]}",
+                    hint="Use a subfolder as the workspace.",
                 )
             link = os.readlink(entry.name, dir_fd=entry.folder_fd) if entry.is_link else None
             guarded_entries.append(GuardedEntry(path, identity_of(entry.state), entry.is_folder, link))
-    return GuardedEntries(tuple(guarded_entries), frozenset(guarded.unreadable))
+    return GuardedEntries(tuple(guarded_entries), frozenset(guarded_walk.unreadable))
 
 
 def set_aside(root_fd: int, guards: Guards, before: GuardedEntries) -> list[tuple[str, str]]:
-    """Rename the guarded entries that are new; return (path, what was done). Blocks; O(names).
+    """Rename the guarded entries that are new; return (path, reason for `output_skipped`) of each. Blocks; O(names).
 
-    They are renamed and not deleted, because files that a person creates meanwhile look the same. Entries that existed
-    and were moved by the run, with their parent folder, stay. Call it after all processes of the run have ended.
+    The new entries are not deleted, because a person may have created them during the run. An earlier entry is not
+    renamed, even if the run has moved its parent folder. Missing guarded links are restored. Must be called after all
+    processes of the run have ended.
     """
     earlier_identities = {entry.identity for entry in before.found}
-    moved: list[tuple[str, str]] = []
+    renamed: list[tuple[str, str]] = []
     for entry in _GuardedWalk(guards, before=before).entries(root_fd):
         if identity_of(entry.state) in earlier_identities:
             continue
-        aside = f"{entry.name[:200]}.removed-{secrets.token_hex(4)}"
-        reason = f"{GUARDED_NAME}, set aside as {aside}"
+        new_name = f"{entry.name[:200]}.removed-{secrets.token_hex(4)}"
+        reason = f"{GUARDED_NAME}, set aside as {new_name}"
         try:
-            _rename(entry.folder_fd, entry.name, aside)
+            _rename(entry.folder_fd, entry.name, new_name)
         except FileNotFoundError:
             continue
         except OSError as error:
             reason = f"{GUARDED_NAME}, cannot be renamed: {error.strerror}"
-        moved.append((entry.path, reason))
+        renamed.append((entry.path, reason))
     for entry in before.found:
         if entry.link is not None:
             _restore_link(root_fd, entry.path, entry.link)
-    return moved
+    return renamed
 
 
 def _rename(fd: int, name: str, new_name: str) -> None:
-    """Rename an entry of a folder, also if the folder's mode does not let its owner, this process, write to it."""
+    """Rename an entry of a folder. If the folder's mode forbids this, it is changed temporarily."""
     try:
         os.rename(name, new_name, src_dir_fd=fd, dst_dir_fd=fd)
     except PermissionError:
@@ -173,22 +180,23 @@ def _rename(fd: int, name: str, new_name: str) -> None:
 
 
 def _restore_link(root_fd: int, path: str, target: str) -> None:
-    """Restore a missing guarded link; does nothing if its parent folder is missing too."""
+    """Create a guarded link if it is missing and its parent folder exists."""
     *folders, name = path.split("/")
-    with suppress(OSError), open_beneath(root_fd, folders) as fd:  # the link exists, or its folder does not
+    with suppress(OSError), open_beneath(root_fd, folders) as fd:
         os.symlink(target, name, dir_fd=fd)
 
 
 class _GuardedWalk:
-    """A walk that yields guarded entries only and reads nothing but names. It does not enter guarded folders.
+    """A walk that yields only guarded entries. It does not enter guarded folders.
 
-    A folder that git treats as a repository is guarded too: git runs the programs of its configuration and hooks if
-    called anywhere in it, and a `.git` file may lead there.
+    A folder that git treats as a repository is guarded under any name: git runs the programs of its configuration and
+    hooks when it is called below that folder, and a `.git` file may refer to it.
+
+    Before a run, the walk yields such a repository itself. After a run, it yields the `HEAD` file of a new repository,
+    and makes folders readable that the run has made unreadable.
 
     Args:
-        before: The entries before a run that has ended; None before a run. After a run, folders that their owner, this
-            process, cannot read are made readable, unless they were unreadable before, and of a new repository the file
-            is returned that makes it one.
+        before: The guarded entries before the run, if the run has ended; None before a run.
 
     Attributes:
         unreadable: The folders that could not be read.
@@ -197,15 +205,15 @@ class _GuardedWalk:
     def __init__(self, guards: Guards, *, before: GuardedEntries | None = None) -> None:
         self._guards = guards
         self._names = guards.names | guards.top | {path.rpartition("/")[2].casefold() for path in guards.paths}
-        self._opens = None if before is None else before.unreadable
-        self._known = None if before is None else {entry.identity for entry in before.found}
-        self._top_is_old = before is None or any(entry.path == "HEAD" for entry in before.found)
-        self.unreadable: set[Identity] = set()
+        self._earlier_unreadable = None if before is None else before.unreadable
+        self._earlier_identities = None if before is None else {entry.identity for entry in before.found}
+        self._root_was_repository = before is None or any(entry.path == "HEAD" for entry in before.found)
+        self.unreadable: set[FileIdentity] = set()
 
     def entries(self, root_fd: int) -> Generator[FolderEntry]:
-        """Yield what is guarded below `root_fd`."""
+        """Yield the guarded entries below `root_fd`."""
         yield from walk(
-            root_fd, enter=lambda entry: False, read=self._read, opener=self._open, on_error=self._skip_unreadable
+            root_fd, enter=lambda entry: False, read=self._read, opener=self._open_entry, on_error=self._skip_unreadable
         )
 
     def _skip_unreadable(self, folder: Folder, name: str, error: OSError) -> None:
@@ -213,39 +221,48 @@ class _GuardedWalk:
             raise_unless_replaced(folder, name, error)
 
     def _read(self, folder: Folder) -> None:
-        """List a folder: yield guarded entries, and enter other folders."""
+        """Set the names that the walk yields from a folder, and the folders that it enters."""
         with os.scandir(folder.fd) as entries:
             names = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
         if ".git" in self._guards.names and is_repository([name for name, _ in names]):
-            if folder.above is not None:
-                if self._known is None:
+            is_root = folder.above is None
+            if not is_root:
+                if self._earlier_identities is None:
                     folder.names = [os.curdir]
                     return
-                if identity_of(os.fstat(folder.fd)) in self._known:
+                if identity_of(os.fstat(folder.fd)) in self._earlier_identities:
                     return
-            old = _REPOSITORY_NAMES if self._top_is_old and folder.above is None else ("HEAD",)
-            folder.names += old
-            names = [(name, is_folder) for name, is_folder in names if name not in old]
+            guarded_names = _REPOSITORY_NAMES if self._root_was_repository and is_root else ("HEAD",)
+            folder.names += guarded_names
+            names = [(name, is_folder) for name, is_folder in names if name not in guarded_names]
         for name, is_folder in names:
-            if name.casefold() in self._names and self._guards.is_root((*folder.parts, name)):
+            if name.casefold() in self._names and self._guards.is_guarded((*folder.parts, name)):
                 folder.names.append(name)
             elif is_folder:
                 folder.folders.append(name)
         folder.names.reverse()
 
-    def _open(self, fd: int, name: str) -> int:
+    def _open_entry(self, fd: int, name: str) -> int:
         try:
             return open_folder(fd, name)
         except PermissionError:
-            return self._open_closed(fd, name)
+            return self._open_unreadable(fd, name)
 
-    def _open_closed(self, parent_fd: int, name: str) -> int:
-        """Open a folder whose mode does not let its owner in, which a run can set to hide its content."""
+    def _open_unreadable(self, parent_fd: int, name: str) -> int:
+        """Open a folder that its owner, this process, may not read: a run can set such a mode to hide the content.
+
+        Raises:
+            PermissionError: The run has not ended yet, or the folder was unreadable before it.
+        """
         fd = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent_fd)
         try:
             state = os.fstat(fd)
             self.unreadable.add(identity_of(state))
-            if self._opens is None or identity_of(state) in self._opens or not stat.S_ISDIR(state.st_mode):
+            if (
+                self._earlier_unreadable is None
+                or identity_of(state) in self._earlier_unreadable
+                or not stat.S_ISDIR(state.st_mode)
+            ):
                 raise PermissionError("unreadable")
             os.chmod(f"/proc/self/fd/{fd}", stat.S_IMODE(state.st_mode) | 0o700)
             return open_folder(parent_fd, name)

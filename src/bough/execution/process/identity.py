@@ -1,11 +1,11 @@
-"""Choosing the user of a run, and whether a user namespace removes its privileges.
+"""Choosing the user of a run.
 
-- An ordinary user: a user namespace that maps this one user and no other.
-- Root, with a new workspace: an unprivileged uid that no other run and no person has.
-- Root, with a workspace that belongs to a person: that person's uid.
-- Root, with a workspace that belongs to root: the uid that the folder is lent to; see `lend`.
+- If the caller is an ordinary user: this user, in a user namespace that maps no other.
+- If the caller is root and the workspace is new: an unprivileged uid that no other run and no person has.
+- If the caller is root and the workspace belongs to a person: that person's uid.
+- If the caller is root and the workspace belongs to root: the uid to which the folder is lent; see `lend`.
 
-Never uid 0: even without a capability it owns the kernel settings below `/proc/sys`.
+It is never uid 0, because even without capabilities uid 0 owns the kernel settings below `/proc/sys`.
 """
 
 from __future__ import annotations
@@ -18,16 +18,18 @@ from dataclasses import dataclass
 from bough.errors import SandboxUnavailable
 
 _FIRST_UID = 0x70000000
-"""The start of a range of uids that is assigned to neither people nor packages nor containers."""
+"""The start of a range of uids that is not assigned to people, packages or containers."""
 
 _UID_COUNT = 1 << 26
 
 
 @dataclass(frozen=True)
 class Identity:
-    """The uid and gid to change to, or None if a user namespace maps them.
+    """The user of a run.
 
     Attributes:
+        uid: The uid to change to; None to keep the caller's.
+        gid: The gid to change to; None to keep the caller's.
         lent: Whether a workspace that belongs to root is lent to this uid while runs use it.
     """
 
@@ -37,15 +39,15 @@ class Identity:
 
     @property
     def owner(self) -> tuple[int, int] | None:
-        """The owner of new files; None for the user that creates them."""
+        """The uid and gid to set as the owner of new files; None to leave the owner unchanged."""
         return None if self.uid is None or self.gid is None else (self.uid, self.gid)
 
 
 def identity_for(workspace: str | None) -> Identity:
-    """Return the identity of a run in `workspace`; None is a new workspace.
+    """Return the identity of a run in `workspace`, or in a new workspace if it is None.
 
     Raises:
-        SandboxUnavailable: This process is root, the folder is root's, and no other uid is available.
+        SandboxUnavailable: The caller is root, the folder belongs to root, and no other uid is available.
     """
     if os.geteuid() != 0:
         return Identity()
@@ -53,7 +55,7 @@ def identity_for(workspace: str | None) -> Identity:
         uid = free_uid()
         return Identity(uid, uid)
     state = os.stat(workspace)
-    # A folder that is lent already, by a process that was shot perhaps, is lent again, so that it is given back.
+    # A folder that already belongs to this uid is lent again, so that it is returned: its lender may have been killed.
     uid = uid_for_loan(state, workspace)
     if state.st_uid in (0, uid):
         return Identity(uid, uid, lent=True)
@@ -61,40 +63,42 @@ def identity_for(workspace: str | None) -> Identity:
 
 
 def free_uid() -> int:
-    """Return an unused uid, from a reserved range or from the top of those that this user namespace maps."""
-    first, number = _free_uids()
-    return first + secrets.randbelow(number)
+    """Return a random unused uid, from a reserved range or from the highest that this user namespace maps."""
+    first, count = _free_uids()
+    return first + secrets.randbelow(count)
 
 
 def uid_for_loan(state: os.stat_result, workspace: str) -> int:
-    """Return the uid that a folder of root is lent to, always the same one for a folder.
+    """Return the uid to which a folder of root is lent. It is always the same uid for the same folder.
 
     Args:
-        workspace: Named in the error message.
+        state: The folder's `stat` result.
+        workspace: The folder's path, for the error message.
 
     Raises:
-        SandboxUnavailable: This user namespace maps uid 0 alone.
+        SandboxUnavailable: This user namespace maps uid 0 only.
     """
-    first, number = _free_uids()
+    first, count = _free_uids()
     if first == 0:
         raise SandboxUnavailable(
-            f"{workspace} belongs to root, and there is no other user here as whom a script could run.",
+            f"{workspace} belongs to root, and this machine has no other user that can run a script.",
             hint=f"Give the folder to an ordinary user: chown -R nobody {workspace}",
         )
     digest = hashlib.blake2b(b"%d:%d" % (state.st_dev, state.st_ino), digest_size=8).digest()
-    return first + int.from_bytes(digest) % number
+    return first + int.from_bytes(digest) % count
 
 
 def _free_uids() -> tuple[int, int]:
-    """Return the first unused uid, and the number of unused uids from there on."""
-    top = _highest_mapped_uid()
-    if top >= _FIRST_UID + _UID_COUNT:
+    """Return the first unused uid, and the number of consecutive unused uids."""
+    highest_uid = _highest_mapped_uid()
+    if highest_uid >= _FIRST_UID + _UID_COUNT:
         return _FIRST_UID, _UID_COUNT
-    number = max(1, min(4096, top // 8))
-    return max(0, top - number + 1), number
+    count = max(1, min(4096, highest_uid // 8))
+    return max(0, highest_uid - count + 1), count
 
 
 def _highest_mapped_uid() -> int:
+    """Return the highest uid of this user namespace; the usual maximum if that is unknown."""
     try:
         with open("/proc/self/uid_map") as source:
             rows = [[int(number) for number in line.split()] for line in source]

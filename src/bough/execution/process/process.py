@@ -1,4 +1,4 @@
-"""One run on this machine from request to result: prepare, start, watch, collect, remove."""
+"""Running one plan on this machine: preparing its folders, starting, watching, collecting files, cleaning up."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from bough.cancellation import finish
 from bough.execution.base import CodeExecutionResult, Isolation
-from bough.execution.process.cgroup import LateGroup
+from bough.execution.process.cgroup import DelayedGroup
 from bough.execution.process.child import ChildProcess, Launch
 from bough.execution.process.files import Collected
 from bough.execution.process.identity import Identity
@@ -24,55 +24,56 @@ async def run_process(
     plan: Plan,
     *,
     run_directory: RunDirectory,
-    launch: Callable[[Plan, Workspace], Launch],
+    make_launch: Callable[[Plan, Workspace], Launch],
     isolation: Isolation,
     identity: Identity,
-    child: Callable[[Launch], ChildProcess] = ChildProcess,
+    make_child: Callable[[Launch], ChildProcess] = ChildProcess,
 ) -> CodeExecutionResult:
-    """Run `plan` with the command that `launch` returns for it; leaves no process and no file behind, however it ends.
+    """Run `plan` and return its result. No process and no temporary file remains, even after an error.
 
     Args:
+        make_launch: Returns the command of the plan.
         identity: The user of the run.
-        child: Creates the object that starts the command.
+        make_child: Creates the object that starts the command.
     """
-    workspace = await prepare(plan, run_directory, identity)
-    group = LateGroup(lambda: run_directory.new_group(plan.request.limits))
+    workspace = await prepare_workspace(plan, run_directory, identity)
+    group = DelayedGroup(lambda: run_directory.new_group(plan.request.limits))
     proxy = AllowListProxy(plan.rules)
     try:
-        launched = replace(launch(plan, workspace), on_listener=proxy.serve if plan.rules else None)
-        ended, (collected, memory_ran_out) = await child(launched).run(
+        launch = replace(make_launch(plan, workspace), on_listener=proxy.serve if plan.rules else None)
+        ended, (collected, memory_ran_out) = await make_child(launch).run(
             timeout_seconds=plan.timeout_seconds,
-            watch=lambda it: watch(it, plan, workspace, group=group),
-            harvest=lambda: finish(asyncio.to_thread(_harvest, plan, workspace, group)),
+            watch=lambda child: watch(child, plan, workspace, group=group),
+            collect_output=lambda: finish(asyncio.to_thread(_collect_and_remove, plan, workspace, group)),
         )
     except BaseException:
-        await finish(asyncio.to_thread(_clean, workspace, group))
+        await finish(asyncio.to_thread(_remove_run, workspace, group))
         raise
     finally:
         await proxy.close()
     return build_result(plan, ended, collected, isolation=isolation, memory_ran_out=memory_ran_out)
 
 
-def _harvest(plan: Plan, workspace: Workspace, group: LateGroup) -> tuple[Collected, bool]:
-    """Return the output files and whether memory ran out; remove the run's folders."""
+def _collect_and_remove(plan: Plan, workspace: Workspace, group: DelayedGroup) -> tuple[Collected, bool]:
+    """Return the output files and whether memory ran out; remove the folders and the control group of the run."""
     try:
         return workspace.collect(plan), group.memory_kills > 0
     finally:
-        _clean(workspace, group)
+        _remove_run(workspace, group)
 
 
-def _clean(workspace: Workspace, group: LateGroup) -> None:
-    """Remove folders and control group of a run. Idempotent."""
+def _remove_run(workspace: Workspace, group: DelayedGroup) -> None:
+    """Remove the control group and the folders of a run. Idempotent."""
     group.close()
     workspace.remove()
 
 
-async def prepare(plan: Plan, run_directory: RunDirectory, identity: Identity) -> Workspace:
-    """Create the workspace of a run in another thread; it is removed again if the caller is cancelled meanwhile."""
-    making = asyncio.ensure_future(asyncio.to_thread(Workspace.prepare, plan, run_directory, identity))
+async def prepare_workspace(plan: Plan, run_directory: RunDirectory, identity: Identity) -> Workspace:
+    """Create the workspace of a run in another thread. If the caller is cancelled, the workspace is removed again."""
+    preparing = asyncio.ensure_future(asyncio.to_thread(Workspace.prepare, plan, run_directory, identity))
     try:
-        return await finish(making)
+        return await finish(preparing)
     except asyncio.CancelledError:
-        if making.exception() is None:
-            await finish(asyncio.to_thread(making.result().remove))
+        if preparing.exception() is None:
+            await finish(asyncio.to_thread(preparing.result().remove))
         raise

@@ -1,10 +1,10 @@
-"""An HTTP proxy on the host, the only way out of a sandbox, that connects to allowed domains only.
+"""An HTTP proxy on the host, through which a sandbox can connect to allowed domains only.
 
-The sandbox has a separate network namespace with a loopback only. Its first process listens there and
-passes the listening socket to the host, so connections inside are answered here, outside. `CONNECT` (HTTPS) and
-plain HTTP requests may reach the listed domains, on ports 80 and 443 or a port that is listed with the domain.
-A name that resolves to an address of this machine or of a private network is refused, unless the address is listed.
-A connection carries one request, which is written again from what was parsed here, never passed on as received.
+The sandbox has a network namespace with only a loopback interface. Its first process listens there and sends the
+listening socket to the host, so this process accepts the connections from inside the sandbox. `CONNECT` (HTTPS) and
+plain HTTP requests may use the listed domains, on ports 80 and 443 or on the port that is listed with the domain. A
+name that resolves to an address of this machine or of a private network is refused, unless the address itself is
+listed. A connection carries one request, which is serialised from its parsed form and never forwarded as received.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import h11
 from bough.execution.destination import DomainRule, is_public
 
 MAX_CONNECTIONS: Final = 64
-"""How many connections of a run are served at once; further ones are accepted and closed."""
+"""Maximum number of simultaneous connections of a run; further ones are accepted and closed at once."""
 
 _HEAD_BYTES: Final = 32 << 10
 _HEAD_SECONDS: Final = 10.0
@@ -40,7 +40,7 @@ class _RefusedError(Exception):
     """A request is refused.
 
     Attributes:
-        status: The HTTP status of the answer.
+        status: The HTTP status of the response.
     """
 
     def __init__(self, status: int) -> None:
@@ -50,7 +50,7 @@ class _RefusedError(Exception):
 
 @dataclass
 class AllowListProxy:
-    """Answers connections from inside a sandbox; call `serve` with the listening socket, and `close` with the run."""
+    """The proxy of one run. `serve` starts it with the listening socket; `close` must be called after the run."""
 
     rules: Sequence[DomainRule]
     _server: asyncio.Server | None = None
@@ -58,7 +58,7 @@ class AllowListProxy:
     _connections: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
 
     def serve(self, listener: socket.socket) -> None:
-        """Start to accept on a socket that listens inside the sandbox."""
+        """Start to accept connections on a socket that listens inside the sandbox."""
         listener.setblocking(False)
         self._serving = asyncio.get_running_loop().create_task(self._serve(listener))
 
@@ -73,9 +73,10 @@ class AllowListProxy:
             await asyncio.wait(tasks)
 
     async def _serve(self, listener: socket.socket) -> None:
-        self._server = await asyncio.start_server(self._accept, sock=listener, limit=_HEAD_BYTES)
+        self._server = await asyncio.start_server(self._handle_connection, sock=listener, limit=_HEAD_BYTES)
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _handle_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Forward the request of a connection, or respond with the status of its refusal; then close the connection."""
         task = asyncio.current_task()
         if len(self._connections) >= MAX_CONNECTIONS or task is None:
             writer.close()
@@ -83,7 +84,7 @@ class AllowListProxy:
         self._connections.add(task)
         task.add_done_callback(self._connections.discard)
         try:
-            await self._answer(reader, writer)
+            await self._forward_request(reader, writer)
         except _RefusedError as refused:
             with suppress(OSError):
                 writer.write(b"HTTP/1.1 %d \r\nContent-Length: 0\r\nConnection: close\r\n\r\n" % refused.status)
@@ -93,16 +94,17 @@ class AllowListProxy:
         finally:
             writer.close()
 
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Forward one request.
+    async def _forward_request(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Read a request from the sandbox, forward it, and forward its response.
 
         Raises:
-            _RefusedError: It is malformed, or its host is not allowed.
+            _RefusedError: The request is malformed, its host is not allowed, or its host cannot be reached.
         """
         client = h11.Connection(h11.SERVER, max_incomplete_event_size=_HEAD_BYTES)
         async with asyncio.timeout(_HEAD_SECONDS):
             request = await _read_request(client, reader)
         host, port, path = _read_target(request)
+        # Resolved once: connecting by name could reach another address than the one that was checked.
         address = await self._find_address(host, port)
         try:
             async with asyncio.timeout(_CONNECT_SECONDS):
@@ -112,13 +114,13 @@ class AllowListProxy:
         try:
             if request.method == b"CONNECT":
                 writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
-                await asyncio.gather(_pump(reader, out_writer), _pump(out_reader, writer))
+                await asyncio.gather(_copy_stream(reader, out_writer), _copy_stream(out_reader, writer))
             else:
                 server = h11.Connection(h11.CLIENT)
-                out_writer.write(server.send(_rebuild(request, host, port, path)) or b"")
-                sending = asyncio.ensure_future(_send_body(client, reader, writer, server, out_writer))
+                out_writer.write(server.send(_rebuild_request(request, host, port, path)) or b"")
+                sending = asyncio.ensure_future(_forward_body(client, reader, writer, server, out_writer))
                 try:
-                    await _return_response(server, out_reader, writer)
+                    await _forward_response(server, out_reader, writer)
                 finally:
                     sending.cancel()
                     await asyncio.wait([sending])
@@ -129,23 +131,28 @@ class AllowListProxy:
         """Return the address to connect to.
 
         Raises:
-            _RefusedError: The host is not listed, has no address, or one of its addresses is not public.
+            _RefusedError: The host or port is not listed, the host has no address, or it is a name with an address that
+                is not public.
         """
         if not any(rule.allows(host, port) for rule in self.rules):
             raise _RefusedError(403)
         try:
-            answers = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            results = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:
             raise _RefusedError(502) from error
-        addresses = [str(address[0]) for *_, address in answers]
-        named_as_private = host == "localhost" or _is_address(host)
-        if not addresses or not (named_as_private or all(is_public(address) for address in addresses)):
+        addresses = [str(address[0]) for *_, address in results]
+        is_listed_literally = host == "localhost" or _is_address(host)
+        if not addresses or not (is_listed_literally or all(is_public(address) for address in addresses)):
             raise _RefusedError(403)
         return addresses[0]
 
 
 async def _read_request(connection: h11.Connection, reader: asyncio.StreamReader) -> h11.Request:
-    """Return the head of a strictly formatted request: proxy and server must not understand it differently."""
+    """Read the head of a request. Its format is checked strictly, so that proxy and server parse it alike.
+
+    Raises:
+        _RefusedError: The head is malformed or too long.
+    """
     head = b""
     try:
         while not head.endswith(b"\r\n\r\n"):
@@ -166,7 +173,11 @@ async def _read_request(connection: h11.Connection, reader: asyncio.StreamReader
 
 
 def _read_target(request: h11.Request) -> tuple[str, int, str]:
-    """Return host, port and path of the request's target; a tunnel has no path."""
+    """Return host, port and path of the request's target; the path of a tunnel is empty.
+
+    Raises:
+        _RefusedError: The target is malformed, or is not HTTP.
+    """
     is_tunnel = request.method == b"CONNECT"
     target = request.target.decode("ascii", "replace")
     try:
@@ -183,26 +194,29 @@ def _read_target(request: h11.Request) -> tuple[str, int, str]:
     return host, port or 80, (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
 
 
-def _rebuild(request: h11.Request, host: str, port: int, path: str) -> h11.Request:
-    """Return the request for the server: for the checked host, and the only one of its connection."""
-    listed = [value for name, value in request.headers if name == b"connection"]
-    dropped = _HOP_BY_HOP | {word.strip().lower() for value in listed for word in value.split(b",")}
-    headers = [(name, value) for name, value in request.headers if name not in dropped]
+def _rebuild_request(request: h11.Request, host: str, port: int, path: str) -> h11.Request:
+    """Return the request for the server, with the checked host and without hop-by-hop headers.
+
+    The server closes the connection after its response.
+    """
+    connection_values = [value for name, value in request.headers if name == b"connection"]
+    dropped_names = _HOP_BY_HOP | {word.strip().lower() for value in connection_values for word in value.split(b",")}
+    headers = [(name, value) for name, value in request.headers if name not in dropped_names]
     if any(name == b"transfer-encoding" for name, _ in request.headers):
         headers.append((b"transfer-encoding", b"chunked"))
-    printed_host = f"[{host}]" if ":" in host else host
-    own = [(b"Host", (printed_host if port == 80 else f"{printed_host}:{port}").encode()), (b"Connection", b"close")]
-    return h11.Request(method=request.method, target=path, headers=[*own, *headers])
+    host_text = f"[{host}]" if ":" in host else host
+    own_headers = [(b"Host", (host_text if port == 80 else f"{host_text}:{port}").encode()), (b"Connection", b"close")]
+    return h11.Request(method=request.method, target=path, headers=[*own_headers, *headers])
 
 
-async def _send_body(
+async def _forward_body(
     client: h11.Connection,
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
     server: h11.Connection,
     out_writer: asyncio.StreamWriter,
 ) -> None:
-    """Forward the body of a request; bytes after it are never read as a second request."""
+    """Forward the body of a request. Bytes after the body are ignored, so they are no second request."""
     while True:
         if client.they_are_waiting_for_100_continue:
             writer.write(client.send(h11.InformationalResponse(status_code=100, headers=[])) or b"")
@@ -219,10 +233,10 @@ async def _send_body(
                 return None
 
 
-async def _return_response(
+async def _forward_response(
     server: h11.Connection, out_reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> None:
-    """Forward the response unchanged, to its end."""
+    """Forward the bytes of the response unchanged, until the response ends."""
     while True:
         data = await _read(out_reader)
         writer.write(data)
@@ -233,7 +247,8 @@ async def _return_response(
                 return
 
 
-async def _pump(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+async def _copy_stream(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+    """Copy one direction of a tunnel to its end, then close the target for writing."""
     while data := await _read(source):
         target.write(data)
         await target.drain()

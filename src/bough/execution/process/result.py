@@ -1,25 +1,30 @@
-"""Converting the end of a process tree to the result for the caller, for every executor on this machine."""
+"""Converting the end of a process tree to the result of a run, for all executors on this machine."""
 
 from __future__ import annotations
 
 import errno
 import os
+from typing import Final
 
 from bough.errors import ExecutorError
 from bough.execution.base import CodeExecutionResult, Isolation
-from bough.execution.process.child import Ended
+from bough.execution.process.child import ProcessEnd
 from bough.execution.process.files import Collected
 from bough.execution.process.workspace import stale_workspace_error
 from bough.execution.request import Plan
 
+_SIGKILL: Final = 9
+
 
 def build_result(
-    plan: Plan, ended: Ended, collected: Collected, *, isolation: Isolation, memory_ran_out: bool = False
+    plan: Plan, ended: ProcessEnd, collected: Collected, *, isolation: Isolation, memory_ran_out: bool = False
 ) -> CodeExecutionResult:
-    """Return the result; its status comes from the host's actions and the kernel's reports, never from the output.
+    """Return the result of a run.
+
+    Its status is derived from the host's actions and the kernel's reports, never from the program's output.
 
     Args:
-        memory_ran_out: Whether the kernel killed something of the run for lack of memory.
+        memory_ran_out: Whether the kernel killed a process of the run for lack of memory.
 
     Raises:
         ExecutorError: The program could not be started.
@@ -27,14 +32,14 @@ def build_result(
     """
     if ended.killed_by is None:
         _check_started(plan, ended)
-    exit_code, signal = _end(ended)
+    exit_code, signal = _parse_status(ended)
     return CodeExecutionResult(
         stdout=ended.stdout.kept.value(),
         stderr=ended.stderr.kept.value(),
         exit_code=exit_code,
         signal=signal,
         timed_out=ended.killed_by == "timeout",
-        killed_by=ended.killed_by or ("memory" if memory_ran_out and signal == 9 else None),
+        killed_by=ended.killed_by or ("memory" if memory_ran_out and signal == _SIGKILL else None),
         stdout_truncated=ended.stdout.kept.truncated,
         stderr_truncated=ended.stderr.kept.truncated,
         stdout_bytes=ended.stdout.kept.total_bytes,
@@ -56,29 +61,34 @@ def make_timed_out(plan: Plan, *, isolation: Isolation) -> CodeExecutionResult:
     )
 
 
-def _end(ended: Ended) -> tuple[int | None, int | None]:
-    """Return (exit code, signal), of which at most one is set."""
-    if ended.killed_by is not None:
-        return None, 9
-    if ended.wait_status is None:
-        return None, 9
+def _parse_status(ended: ProcessEnd) -> tuple[int | None, int | None]:
+    """Return (exit code, signal), of which exactly one is set."""
+    if ended.killed_by is not None or ended.wait_status is None:
+        return None, _SIGKILL
     code = os.waitstatus_to_exitcode(ended.wait_status)
     return (code, None) if code >= 0 else (None, -code)
 
 
-def _check_started(plan: Plan, ended: Ended) -> None:
-    """Raise if the program was never started, which its exit code alone does not show."""
+def _check_started(plan: Plan, ended: ProcessEnd) -> None:
+    """Raise if the program was never started: the exit code of its process looks like the program's own.
+
+    Raises:
+        Conflict: A mounted file was replaced before the start.
+        ExecutorError: The program could not be started, or its sandbox could not be created.
+    """
     if ended.start_errno == errno.ESTALE:
         raise stale_workspace_error()
     if ended.start_errno is not None:
+        # For a Python file the interpreter runs already, so only entering the working folder can fail.
         subject = plan.argv[0] if plan.python is None else plan.cwd
         raise ExecutorError(
             f"{subject} could not be started: {os.strerror(ended.start_errno).lower()}.",
-            hint="Check that the interpreter or script is there and executable, and that the working folder exists.",
+            hint="Check that the interpreter or script exists and is executable, and that the working folder exists.",
             details={"errno": ended.start_errno, "argv": list(plan.argv)},
         )
-    if not ended.stood:
+    if not ended.was_ready:
         message = ended.stderr.kept.value().decode(errors="replace").strip()[-500:]
         raise ExecutorError(
-            f"The sandbox could not be built: {message or 'it ended without a word'}.", hint="Run `bough doctor`."
+            f"The sandbox could not be created: {message or 'it exited without an error message'}.",
+            hint="Run `bough doctor`.",
         )

@@ -1,4 +1,4 @@
-"""The folder and the control groups of an executor's runs, cleaned up even if the process is killed."""
+"""The folder and the control groups of an executor's runs, removed even if this process is killed."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from typing import Final
 
 from bough import tree
 from bough.execution.base import ExecutionLimits
-from bough.execution.process.cgroup import Group, Hierarchy, usable_hierarchy
+from bough.execution.process.cgroup import Group, Hierarchy, find_usable_hierarchy
 from bough.execution.process.lend import Lender
 
 _log = logging.getLogger("bough.execution")
 
 REMOVE_SECONDS: Final = 0.2
-"""How long a run's result waits for the removal of its folder, which then continues in the background."""
+"""How long a run waits for the removal of its folder, which then continues in the background."""
 
 CLOSE_SECONDS: Final = 10.0
-"""How long `close` waits for removals; the janitor removes the rest, even after the end of this process."""
+"""How long `close` waits for removals; the janitor removes the rest, even after this process has exited."""
 
 
 class RunDirectory:
-    """A folder in the temporary folder and, if possible, control groups with a common prefix; created at the first use.
+    """The folder of an executor in the system's temporary folder, created at the first use.
 
-    Thread-safe. All methods block.
-
-    Attributes:
-        lender: Lends workspaces to its runs.
+    It contains a folder for each run. If possible, it creates control groups too. Thread-safe. All methods block.
 
     Args:
-        groups: Whether to bound runs by control groups where possible.
+        groups: Whether to limit runs by control groups where possible.
+
+    Attributes:
+        lender: Lends workspaces of root to the users of runs.
     """
 
     def __init__(self, *, groups: bool = True) -> None:
@@ -51,65 +51,66 @@ class RunDirectory:
 
     @property
     def path(self) -> str:
-        """The folder itself."""
+        """The path of the folder, which is created if it does not exist."""
         return self._ensure_folder()
 
     @property
-    def is_made(self) -> bool:
+    def is_created(self) -> bool:
         """Whether the folder was created."""
         return self._path is not None
 
     def new_folder(self) -> str:
-        """Return the path of a new, empty folder; other users may pass through it, but not list it."""
+        """Return the path of a new, empty folder, which other users may enter but not list."""
         path = os.path.join(self._ensure_folder(), str(next(self._numbers)))
         os.mkdir(path)
-        os.chmod(path, 0o711)  # noqa: S103 - the run's own user passes through
+        os.chmod(path, 0o711)  # noqa: S103 - the run's user enters it
         return path
 
     def new_group(self, limits: ExecutionLimits) -> Group | None:
-        """Return a new control group with `limits`, or None if none can be created."""
+        """Return a new control group with `limits`; None if this process cannot create one."""
         name = f"{os.path.basename(self._ensure_folder())}-{next(self._numbers)}"
-        return None if self._hierarchy is None else self._hierarchy.make(name, limits)
+        return None if self._hierarchy is None else self._hierarchy.make_group(name, limits)
 
     def remove(self, folder: str) -> None:
-        """Remove a folder in it; a large one is renamed, and removed by another thread."""
-        end = time.monotonic() + REMOVE_SECONDS
-        if tree.remove(folder, is_over=lambda: time.monotonic() > end):
+        """Remove the folder of a run. A large one is renamed, and another thread removes it."""
+        deadline = time.monotonic() + REMOVE_SECONDS
+        if tree.remove(folder, is_over=lambda: time.monotonic() > deadline):
             return
         with self._lock:
             if self._path is not None:
-                moved = os.path.join(self._path, f"left-{next(self._numbers)}")
-                os.rename(folder, moved)
+                renamed = os.path.join(self._path, f"left-{next(self._numbers)}")
+                os.rename(folder, renamed)
                 if self._remover is None:
                     self._remover = Remover()
-                self._remover.add(moved)
+                self._remover.add(renamed)
                 return
-        tree.remove(folder)  # it is being closed
+        tree.remove(folder)  # the run directory is being closed
 
     def close(self) -> None:
-        """Remove it; the next use creates a new one. Idempotent."""
+        """Return lent workspaces and remove the folder; the next use creates a new one. Idempotent."""
         self.lender.close()
         with self._lock:
             path, self._path = self._path, None
             janitor, self._janitor = self._janitor, None
             remover, self._remover = self._remover, None
-        end = time.monotonic() + CLOSE_SECONDS
+        deadline = time.monotonic() + CLOSE_SECONDS
         if remover is not None:
-            remover.close(end)
-        is_gone = path is None or tree.remove(path, is_over=lambda: time.monotonic() > end)
+            remover.close(deadline)
+        is_removed = path is None or tree.remove(path, is_over=lambda: time.monotonic() > deadline)
         if janitor is not None:
-            janitor.close(wait=is_gone)
+            janitor.close(wait=is_removed)
 
     def _ensure_folder(self) -> str:
         with self._lock:
             if self._path is None:
-                self._path = self._open()
+                self._path = self._create()
             return self._path
 
-    def _open(self) -> str:
-        self._hierarchy = usable_hierarchy() if self._groups else None
+    def _create(self) -> str:
+        """Create the folder, find the hierarchy for control groups and start the janitor; return the folder's path."""
+        self._hierarchy = find_usable_hierarchy() if self._groups else None
         path = tempfile.mkdtemp(prefix="bough-run-")
-        os.chmod(path, 0o711)  # noqa: S103 - the runs' own users pass through
+        os.chmod(path, 0o711)  # noqa: S103 - the users of runs enter it
         parents = () if self._hierarchy is None else tuple(dict.fromkeys(self._hierarchy.parents.values()))
         self._janitor = Janitor(path, token=os.path.basename(path), group_parents=parents)
         return path
@@ -121,27 +122,31 @@ class Remover:
     def __init__(self) -> None:
         self._folders: SimpleQueue[str | None] = SimpleQueue()
         self._is_stopped = False
-        # The end of the process does not wait for it: the janitor removes what is left.
-        self._thread = threading.Thread(target=self._work, name="bough-remover", daemon=True)
+        # A daemon: this process may exit before the removals are complete, because the janitor removes the rest.
+        self._thread = threading.Thread(target=self._remove_queued, name="bough-remover", daemon=True)
         self._thread.start()
 
     def add(self, folder: str) -> None:
         """Queue a folder for removal; it must not be used any more."""
         self._folders.put(folder)
 
-    def close(self, end: float) -> None:
-        """Wait until all queued folders are removed, or until `end` of the monotonic clock; then stop. Blocks."""
+    def close(self, deadline: float) -> None:
+        """Wait until all queued folders are removed or the deadline has passed, then stop the thread. Blocks.
+
+        Args:
+            deadline: A time of the monotonic clock.
+        """
         self._folders.put(None)
-        self._thread.join(max(0.0, end - time.monotonic()))
+        self._thread.join(max(0.0, deadline - time.monotonic()))
         self._is_stopped = True
         self._thread.join()
 
-    def _work(self) -> None:
+    def _remove_queued(self) -> None:
         while (folder := self._folders.get()) is not None:
             try:
                 tree.remove(folder, is_over=lambda: self._is_stopped)
             except OSError as error:
-                _log.warning("a folder of a run could not be removed; closing the executor tries again: %s", error)
+                _log.warning("cannot remove the folder of a run; it is removed when the executor is closed: %s", error)
 
 
 _SCRIPT = """
@@ -186,10 +191,13 @@ rm -rf "$folder"
 
 
 class Janitor:
-    """A waiting shell. It costs one sleeping process of about a megabyte, and three milliseconds to start.
+    """A shell that waits until this process has exited, and then cleans up for it.
+
+    It kills the processes in the control groups, returns lent workspaces to root and removes the folder. It takes about
+    a megabyte, and three milliseconds to start.
 
     Args:
-        folder: The folder to remove at the end.
+        folder: The folder to remove.
         token: The prefix of the control groups' names.
         group_parents: The parent folders of the control groups.
     """
@@ -214,14 +222,14 @@ class Janitor:
         self._release = weakref.finalize(self, os.close, writing)
 
     def close(self, *, wait: bool = True) -> None:
-        """Let it clean up and exit. Idempotent. Blocks, for some milliseconds if little is left.
+        """Let the shell clean up and exit. Idempotent. Blocks, for a few milliseconds if little is left.
 
         Args:
-            wait: Whether to wait for it; otherwise it cleans up in the background.
+            wait: Whether to wait until the shell has exited.
         """
         self._release()
         pid, self._pid = self._pid, None
         if pid is not None and wait:
             os.waitpid(pid, 0)
-        elif pid is not None:  # its exit status must be collected
+        elif pid is not None:  # a thread reaps the shell
             threading.Thread(target=os.waitpid, args=(pid, 0), name="bough-janitor", daemon=True).start()

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from bough.errors import Conflict, ExecutorError
-from bough.execution.process.files import Collected, Print, collect, snapshot, write_file
+from bough.execution.process.files import Collected, Fingerprint, collect, snapshot, write_file
 from bough.execution.process.guarded import NOTHING_GUARDED, GuardedEntries, GuardedEntry, find_guarded, set_aside
 from bough.execution.process.identity import Identity
 from bough.execution.process.run_directory import RunDirectory
@@ -21,14 +21,16 @@ class Workspace:
     """The folders on the host that one run reads and writes.
 
     Attributes:
-        folder: The run's private folder, removed afterwards.
-        run_directory: Removes it.
+        folder: The run's private folder, which `remove` deletes.
+        run_directory: The folder of the executor, which contains `folder`.
         work: The folder that is mounted as `/work`.
-        code: The folder that is mounted as the folder of the code.
+        code: The folder that is mounted as `CODE_FOLDER`.
         tmp: A private folder for sandboxes that cannot create a new `/tmp`; exists after `make_private`.
-        release: Ends the use of a lent workspace; None if it is not lent.
-        exchange: A folder for the hand-over to a sandbox that passes no descriptors; exists after `make_private`.
+        exchange: A folder to pass files to a sandbox that inherits no descriptors; exists after `make_private`.
+        identity: The user of the run.
+        earlier_files: The state of each file of `/work` before the run, by path.
         guarded: The entries of a person's workspace that must not change.
+        release: Ends the use of a lent workspace; None if it is not lent.
     """
 
     folder: str
@@ -38,7 +40,7 @@ class Workspace:
     tmp: str
     exchange: str
     identity: Identity
-    before: Mapping[str, Print]
+    earlier_files: Mapping[str, Fingerprint]
     guarded: GuardedEntries = NOTHING_GUARDED
     release: Callable[[], None] | None = None
 
@@ -49,10 +51,10 @@ class Workspace:
         """Create the folders, write code and input files, and record the state of the workspace. Blocks.
 
         Args:
-            folder: An empty folder to use instead of a new one of the run_directory.
+            folder: An empty folder to use instead of a new one in `run_directory`.
 
         Raises:
-            ExecutorError: The disk is full, or the workspace cannot be written to.
+            ExecutorError: The disk is full, or the workspace is not writable.
         """
         release: Callable[[], None] | None = None
         try:
@@ -60,7 +62,7 @@ class Workspace:
         except OSError as error:
             raise _make_unprepared_error(error) from error
         try:
-            # Before the files are recorded: a change of owner changes the ctime by which changes are detected.
+            # Before the state of the files is recorded: a change of owner changes the ctime, and files would differ.
             if identity.lent and identity.uid is not None and plan.workspace is not None:
                 release = run_directory.lender.lend(plan.workspace, identity.uid, guarded=plan.request.guards.names)
             return replace(cls._prepare(plan, run_directory, folder, identity), release=release)
@@ -74,19 +76,31 @@ class Workspace:
 
     @classmethod
     def _prepare(cls, plan: Plan, run_directory: RunDirectory, folder: str, identity: Identity) -> Workspace:
+        """Create the folders in `folder`, and write code and input files."""
         paths = {name: os.path.join(folder, name) for name in ("work", "code", "tmp", "exchange")}
         _make_folder(paths["work"], 0o700, identity)
         _make_folder(paths["code"], 0o700, identity)
         if plan.code_file is not None:
             _write_code(paths["code"], *plan.code_file, identity=identity)
         work = plan.workspace or paths["work"]
-        before, guarded = _fill(work, plan, identity)
+        earlier_files, guarded = _write_inputs(work, plan, identity)
         return cls(
-            folder, run_directory, work, paths["code"], paths["tmp"], paths["exchange"], identity, before, guarded
+            folder=folder,
+            run_directory=run_directory,
+            work=work,
+            code=paths["code"],
+            tmp=paths["tmp"],
+            exchange=paths["exchange"],
+            identity=identity,
+            earlier_files=earlier_files,
+            guarded=guarded,
         )
 
-    def guards(self, plan: Plan) -> tuple[GuardedEntry, ...]:
-        """Return the entries to mount read-only below `/work`, outer ones first; the request's mounts precede them."""
+    def list_guarded(self, plan: Plan) -> tuple[GuardedEntry, ...]:
+        """Return the guarded entries to mount read-only below `/work`, outer ones first.
+
+        Entries that are covered by a mount of the request are omitted.
+        """
         targets = [mount.target for mount in plan.mounts]
         return tuple(
             entry
@@ -94,11 +108,11 @@ class Workspace:
             if not any(f"{WORK}/{entry.path}/".startswith(f"{target}/") for target in targets)
         )
 
-    def list_shown(self, plan: Plan) -> list[tuple[str, int, int, bool]]:
-        """Return (path inside, device, inode, whether it is read-only) of everything that is mounted from the host."""
+    def list_mounted(self, plan: Plan) -> list[tuple[str, int, int, bool]]:
+        """Return (path inside, device, inode, whether it is read-only) of each file or folder mounted from the host."""
         writable = {WORK, *(mount.target for mount in plan.mounts if mount.writable)}
-        targets = [(target, *identity, target not in writable) for target, identity in plan.shown.items()]
-        return [*targets, *((f"{WORK}/{entry.path}", *entry.identity, True) for entry in self.guards(plan))]
+        targets = [(target, *identity, target not in writable) for target, identity in plan.file_identities.items()]
+        return [*targets, *((f"{WORK}/{entry.path}", *entry.identity, True) for entry in self.list_guarded(plan))]
 
     @property
     def empty(self) -> str:
@@ -118,47 +132,51 @@ class Workspace:
         except OSError as error:
             raise _make_unprepared_error(error) from error
 
-    def again(self, plan: Plan) -> Workspace:
-        """Write code and input files of another run of the same session; return the workspace of that run."""
+    def prepare_next(self, plan: Plan) -> Workspace:
+        """Write code and input files of the session's next run into these folders; return the workspace of that run.
+
+        Raises:
+            ExecutorError: The disk is full, or the workspace is not writable.
+        """
         try:
             if plan.code_file is not None:
                 with suppress(FileNotFoundError):
                     os.unlink(os.path.join(self.code, plan.code_file[0]))
                 _write_code(self.code, *plan.code_file, identity=self.identity)
-            before, guarded = _fill(self.work, plan, self.identity)
-            return replace(self, before=before, guarded=guarded)
+            earlier_files, guarded = _write_inputs(self.work, plan, self.identity)
+            return replace(self, earlier_files=earlier_files, guarded=guarded)
         except OSError as error:
             raise _make_unprepared_error(error) from error
 
     def collect(self, plan: Plan) -> Collected:
-        """Return the new and changed files in `/work`, and set new guarded names aside. Blocks; O(entries).
+        """Return the new and changed files in `/work`, and rename new guarded files. Blocks; O(entries).
 
         Must be called after all processes of the run have ended.
 
         Raises:
-            ExecutorError: The folder is missing.
+            ExecutorError: The workspace does not exist any more.
         """
         request = plan.request
         try:
             with open_descriptor(self.work) as root:
                 collected = collect(
                     root,
-                    self.before,
+                    self.earlier_files,
                     limits=request.limits,
                     globs=request.output_globs,
                     guards=request.guards,
-                    tells_guarded=plan.workspace is None,
+                    reports_guarded=plan.workspace is None,
                 )
                 if plan.workspace is None:
                     return collected
                 return replace(collected, skipped=(*collected.skipped, *set_aside(root, request.guards, self.guarded)))
         except OSError as error:
             raise ExecutorError(
-                f"The workspace went away during the run: {error.strerror}.", hint="Leave it until the run is over."
+                f"The workspace was removed during the run: {error.strerror}.", hint="Remove it after the run only."
             ) from error
 
     def remove(self) -> None:
-        """Remove the run's private folder; a person's workspace stays. Idempotent. Blocks."""
+        """Remove the run's private folder, but not a person's workspace. Idempotent. Blocks."""
         if self.release is not None:
             self.release()
         if os.path.isdir(self.folder):
@@ -166,8 +184,8 @@ class Workspace:
 
 
 def stale_workspace_error() -> Conflict:
-    """Return the error for a workspace in which names changed between the check of a request and its start."""
-    return Conflict("The workspace changed while it was shown; nothing was run.", hint="Run it again.")
+    """Return the error for a workspace in which a file was replaced between the check and the start of a run."""
+    return Conflict("The workspace changed while it was being mounted; nothing was run.", hint="Run it again.")
 
 
 def _make_folder(path: str, mode: int, identity: Identity | None = None) -> None:
@@ -180,14 +198,15 @@ def _make_folder(path: str, mode: int, identity: Identity | None = None) -> None
 
 
 def _make_unprepared_error(error: OSError) -> ExecutorError:
+    """Return the error for folders that could not be created or written."""
     return ExecutorError(
         f"The workspace could not be prepared: {error.strerror}.",
-        hint="Free space in the temporary folder, or set TMPDIR; check who may write to the workspace.",
+        hint="Free space in the temporary folder, or set TMPDIR; check that the workspace is writable.",
     )
 
 
 def _write_code(folder: str, name: str, content: bytes, *, identity: Identity) -> None:
-    """Write the code for the run's user only, because other users of this machine can enter the folder of a run."""
+    """Write the code to a file that only the run's user can read: other users can enter the folder of a run."""
     fd = os.open(os.path.join(folder, name), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with open(fd, "wb") as target:
         if identity.owner is not None:
@@ -195,15 +214,18 @@ def _write_code(folder: str, name: str, content: bytes, *, identity: Identity) -
         target.write(content)
 
 
-def _fill(work: str, plan: Plan, identity: Identity) -> tuple[dict[str, Print], GuardedEntries]:
-    """Write input files and working folder into `work`; return its state and its guarded entries.
+def _write_inputs(work: str, plan: Plan, identity: Identity) -> tuple[dict[str, Fingerprint], GuardedEntries]:
+    """Write the input files into `work`; return the state of its files, and its guarded entries.
+
+    In a new workspace, the working folder is created too.
 
     Raises:
-        Conflict: The folder is not the requested one any more.
-        PermissionDenied: It has more guarded entries than can be mounted read-only.
+        Conflict: The folder was replaced after the request was checked.
+        PermissionDenied: The folder has more guarded entries than can be mounted read-only.
     """
     with open_descriptor(work) as root:
-        if plan.shown.get(WORK, identity_of(os.fstat(root))) != identity_of(os.fstat(root)):
+        root_identity = identity_of(os.fstat(root))
+        if plan.file_identities.get(WORK, root_identity) != root_identity:
             raise stale_workspace_error()
         for file in plan.request.input_files:
             write_file(root, file, owner=identity.owner)
@@ -216,6 +238,7 @@ def _fill(work: str, plan: Plan, identity: Identity) -> tuple[dict[str, Print], 
 
 
 def _make_working_folder(root: int, plan: Plan, identity: Identity) -> None:
+    """Create the folders of the plan's `cwd` below `root`, owned by the run's user."""
     fd = os.dup(root)
     for part in plan.cwd.split("/")[2:]:
         try:

@@ -1,6 +1,7 @@
-"""The rung without namespaces: Landlock and seccomp by the `sandlock` package; no root, nothing to install.
+"""The rung without namespaces: Landlock and seccomp by the Python package `sandlock`, without root.
 
-Files, network and system calls are confined; processes of the same user are visible, but cannot be reached.
+Files, network and system calls are restricted. Other processes of the same user are visible, but cannot be signalled
+or traced.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ from bough.execution.sandbox.rung import (
     RungReport,
     find_conditions,
     find_interpreter,
-    own_interpreter,
+    find_own_interpreter,
 )
 from bough.execution.sandbox.seccomp import SECCOMP_INSTALL, filter_program
 
-_READABLE = (
+_READABLE_PATHS = (
     "/usr",
     "/bin",
     "/sbin",
@@ -56,11 +57,13 @@ _PROBE_SECONDS = 20.0
 
 @dataclass
 class LandlockRung:
-    """Runs behind sandlock. One object serves any number of concurrent runs; each has its own supervisor.
+    """The rung that runs plans under Landlock. One object serves any number of concurrent runs.
+
+    Each run has its own supervisor, a process outside of the sandbox.
 
     Attributes:
-        makes_mounts: Whether a supervisor can create mounts, as found by a probe. If it cannot, names
-            in a writable folder that are mounted read-only can be written through a link.
+        makes_mounts: Whether a supervisor can create mounts; set by the probe. If it cannot, names in a writable folder
+            that are read-only can be written through a link.
     """
 
     name: str = "sandlock"
@@ -71,45 +74,47 @@ class LandlockRung:
     makes_mounts: bool = False
 
     async def probe(self) -> RungReport:
-        """Compile the first process behind Landlock."""
+        """Compile the first process under Landlock, and test whether a supervisor can create mounts."""
         return await asyncio.to_thread(self._probe)
 
     def _probe(self) -> RungReport:
-        if _package_folder() is None:
-            return self._lacks("The Python package sandlock is not installed.", "pip install sandlock")
+        """Build the filter, and try each interpreter until one works. Blocks."""
+        if _find_package_folder() is None:
+            return self._report_missing("The Python package sandlock is not installed.", "pip install sandlock")
         try:
             self._filter = filter_program(host_paths=True, read_only_mounts=False)
         except (ImportError, RuntimeError):
-            return self._lacks("libseccomp or pyseccomp is missing.", SECCOMP_INSTALL)
+            return self._report_missing("libseccomp or pyseccomp is missing.", SECCOMP_INSTALL)
         failure = ""
-        for interpreter in dict.fromkeys((self._interpreter, own_interpreter())):
+        for interpreter in dict.fromkeys((self._interpreter, find_own_interpreter())):
             self._interpreter = interpreter
-            failure = self._try()
+            failure = self._try_interpreter()
             if not failure:
                 if self.makes_mounts:
                     self._filter = filter_program(host_paths=True)
-                gaps = list_gaps(self.name, has=find_conditions(mounts=self.makes_mounts))
+                gaps = list_gaps(self.name, conditions=find_conditions(mounts=self.makes_mounts))
                 return RungReport(name=self.name, isolation=self.isolation, works=True, gaps=gaps)
-        return self._lacks(f"Landlock does not work here: {failure.strip().splitlines()[-1]}.", "")
+        reason = failure.strip().splitlines()[-1]
+        return self._report_missing(f"Landlock does not work on this machine: {reason}.", "")
 
-    def _lacks(self, missing: str, install: str) -> RungReport:
+    def _report_missing(self, missing: str, install: str) -> RungReport:
         return RungReport(name=self.name, isolation=self.isolation, works=False, missing=missing, install=install)
 
-    def _try(self) -> str:
-        """Compile the first process in the sandbox; return the failure, or an empty text."""
-        argv = [*_supervisor(), "probe", self._interpreter.path, self._interpreter.folder or "", PREPARE]
+    def _try_interpreter(self) -> str:
+        """Compile the first process in a sandbox with the interpreter; return the error, or an empty string."""
+        argv = [*_supervisor_command(), "probe", self._interpreter.path, self._interpreter.folder or "", PREPARE]
         try:
-            done = subprocess.run(  # noqa: S603
+            completed = subprocess.run(  # noqa: S603
                 argv, capture_output=True, timeout=_PROBE_SECONDS, env=SUPERVISOR_ENVIRONMENT, check=False
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             return str(error)
-        if done.returncode == 0:
-            how, _, prepared = done.stdout.partition(b" ")
-            self.makes_mounts = how == b"mounts"
+        if completed.returncode == 0:
+            mode, _, prepared = completed.stdout.partition(b" ")
+            self.makes_mounts = mode == b"mounts"
             self._prepared = Preparation.parse(prepared)
             return ""
-        return done.stderr.decode(errors="replace").strip()[-300:] or f"exit code {done.returncode}"
+        return completed.stderr.decode(errors="replace").strip()[-300:] or f"exit code {completed.returncode}"
 
     def identity(self, plan: Plan) -> Identity:
         """Return the user that runs `plan`."""
@@ -123,7 +128,7 @@ class LandlockRung:
             _check_reachable([workspace.folder, workspace.work, *(mount.source for mount in plan.mounts)])
         limits = plan.request.limits
         conf = {
-            "program": {**_program(plan), "filter": self._filter, "site": self._prepared.site},
+            "program": {**_program_configuration(plan), "filter": self._filter, "site": self._prepared.site},
             "code": self._prepared.code,
             "init": [
                 self._interpreter.path,
@@ -142,79 +147,82 @@ class LandlockRung:
             "processes": limits.processes + 1,
             "open_files": limits.open_files,
             "file_size_bytes": limits.file_size_bytes,
-            "boundary": self._boundary(plan, workspace),
+            "boundary": self._make_boundary(plan, workspace),
         }
         return Launch(
-            argv=[*_supervisor(), "start", CONF, STATUS],
+            argv=[*_supervisor_command(), "start", CONF, STATUS],
             configuration=conf,
             stdin=plan.stdin,
             limits=plan.request.limits,
             env=SUPERVISOR_ENVIRONMENT,
         )
 
-    def _boundary(self, plan: Plan, workspace: Workspace) -> dict[str, object]:
-        shown_paths = {WORK: workspace.work, "/tmp": workspace.tmp}  # noqa: S108
+    def _make_boundary(self, plan: Plan, workspace: Workspace) -> dict[str, object]:
+        """Return the paths that the program may read and write, and the host paths of the mounted ones."""
+        writable = {WORK: workspace.work, "/tmp": workspace.tmp}  # noqa: S108
         read_only = {CODE_FOLDER: workspace.code, _INSIDE_FOLDER: INSIDE, _EXCHANGE: workspace.exchange}
         for mount in plan.mounts:
-            (shown_paths if mount.writable else read_only)[mount.target] = mount.source
-        read_only |= dict.fromkeys(_find_missing_parents({*shown_paths, *read_only}), workspace.empty)
-        guards = workspace.guards(plan)
+            mounts = writable if mount.writable else read_only
+            mounts[mount.target] = mount.source
+        read_only |= dict.fromkeys(_find_missing_parents({*writable, *read_only}), workspace.empty)
+        guards = workspace.list_guarded(plan)
         if not self.makes_mounts:
             read_only |= {f"{WORK}/{entry.path}": f"{workspace.work}/{entry.path}" for entry in guards}
-        system = [path for path in _READABLE if os.path.exists(path)]
+        system = [path for path in _READABLE_PATHS if os.path.exists(path)]
         if self._interpreter.folder is not None:
             system.append(self._interpreter.folder)
         return {
-            "shown": shown_paths,
+            "shown": writable,
             "read_only": read_only,
             "readable": [*system, "/proc", *_DEVICES],
-            "writable": [*shown_paths, "/dev/null"],
+            "writable": [*writable, "/dev/null"],
             "system": system,
-            "identities": dict(plan.shown),
+            "identities": dict(plan.file_identities),
             "guarded": [(entry.path, entry.identity) for entry in guards],
         }
 
 
 def _find_missing_parents(targets: set[str]) -> set[str]:
-    """Return the missing parent folders of mounts, because node examines each of them."""
-    above = {str(folder) for target in targets for folder in PurePosixPath(target).parents}
-    return {folder for folder in above - targets if not os.path.exists(folder)}
+    """Return the parent folders of mount targets that do not exist on the host; node examines each of them."""
+    parents = {str(folder) for target in targets for folder in PurePosixPath(target).parents}
+    return {folder for folder in parents - targets if not os.path.exists(folder)}
 
 
-def _program(plan: Plan) -> dict[str, object]:
-    """Return the configuration for `inside/init.py`; sandlock counts the processes, not the kernel by user."""
+def _program_configuration(plan: Plan) -> dict[str, object]:
+    """Return the configuration for `inside/init.py`, without the limits that sandlock applies."""
     conf = configuration(plan, Identity())
-    conf["unreachable"] = False  # sandlock allows no change of that attribute
+    conf["unreachable"] = False  # sandlock refuses the call that makes a process unreachable
     conf["stdin"] = f"{_EXCHANGE}/stdin"
     conf["limits"] = resource_limits(plan, count_processes=False)
     return conf
 
 
 def _check_reachable(paths: list[str]) -> None:
-    """Refuse a folder that the run's user cannot reach, since no mount makes it reachable.
+    """Refuse paths that the run's user cannot reach, because they cannot be mounted elsewhere.
 
     Raises:
-        SandboxUnavailable: The user cannot enter a parent folder, which the message names.
+        SandboxUnavailable: The user may not enter a parent folder.
     """
     for path in paths:
         for folder in reversed(Path(path).parents):
             if not os.stat(folder).st_mode & 0o001:
                 raise SandboxUnavailable(
-                    f"Only root can pass through {folder}, and a script never runs as root.",
-                    hint=f"chmod o+x {folder}, or use a workspace somewhere else",
+                    f"A script runs as an unprivileged user, which may not enter {folder}.",
+                    hint=f"chmod o+x {folder}, or use another workspace",
                 )
 
 
-def _package_folder() -> str | None:
+def _find_package_folder() -> str | None:
+    """Return the folder in which the package sandlock is installed; None if it is not installed."""
     module_spec = importlib.util.find_spec("sandlock")
     return None if module_spec is None or module_spec.origin is None else str(Path(module_spec.origin).parent.parent)
 
 
-def _supervisor() -> list[str]:
-    """Return the beginning of the supervisor's command line; it runs on the host's Python."""
-    return [sys.executable, "-I", "-S", f"{INSIDE}/confine.py", str(_package_folder())]
+def _supervisor_command() -> list[str]:
+    """Return the beginning of a supervisor's command line. It runs in the Python that runs bough."""
+    return [sys.executable, "-I", "-S", f"{INSIDE}/confine.py", str(_find_package_folder())]
 
 
-def serving_command() -> list[str]:
-    """Return the command line of the process that forks supervisors, without its control socket."""
-    return [*_supervisor(), "serve"]
+def make_serving_command() -> list[str]:
+    """Return the command line of the process that forks supervisors, without the number of its control socket."""
+    return [*_supervisor_command(), "serve"]

@@ -1,6 +1,7 @@
-"""A process that has imported sandlock and forks the supervisors of runs, whose start is mostly this import.
+"""A process that has imported sandlock and forks a supervisor for each run.
 
-It only saves time. Until it is ready, and whenever it fails, a run starts its own supervisor.
+This import is most of the time that a supervisor takes to start. Until the process is ready, and whenever it fails, a
+run starts its own supervisor.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from bough.execution.process.child import GRACE_SECONDS, ChildProcess, Launch
+from bough.execution.process.child import GRACE_SECONDS, ChildProcess, Descriptors, Launch
 
 SUPERVISOR_ENVIRONMENT: Final[Mapping[str, str]] = {"HOME": "/"}
-"""sandlock needs a home folder, which a user without a name does not have."""
+"""sandlock needs a home folder, and the uid of a run may have none."""
 
 _ANSWER_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class ForkedSupervisor:
-    """A forked supervisor: its pid, a descriptor of the process, and the socket that reports its end."""
+    """A forked supervisor: its pid, a descriptor of the process, and the socket that reports its resource usage."""
 
     pid: int
     pidfd: int
@@ -38,26 +39,26 @@ class PreloadedSupervisor:
     """The process that forks supervisors, started at the second run. Safe for any thread and event loop.
 
     Args:
-        find_command: Returns its command line; the number of the control socket is appended.
+        find_command: Returns the command line, to which the number of the control socket is appended.
 
     Attributes:
-        process: The process while it runs, ready or not.
-        control: The socket for requests, on which the process also reports that it is ready.
+        process: The process from its start until `close`; it may not be ready yet.
+        control: The socket for requests, on which the process first reports that it is ready.
     """
 
     def __init__(self, find_command: Callable[[], Sequence[str]]) -> None:
         self._find_command = find_command
         self._lock = threading.Lock()
-        self._is_wanted = False
-        self._stands = False
+        self._is_requested = False
+        self._is_ready = False
         self.process: subprocess.Popen[bytes] | None = None
         self.control: socket.socket | None = None
 
     def child(self, launch: Launch) -> ChildProcess:
-        """Return the child that runs `launch`, forked if this process is ready; the second call starts the process."""
+        """Return a child for `launch`, which is forked if the process is ready. The second call starts the process."""
         with self._lock:
-            was_wanted, self._is_wanted = self._is_wanted, True
-        if was_wanted:
+            was_requested, self._is_requested = self._is_requested, True
+        if was_requested:
             with suppress(OSError):
                 self.start()
         return ForkedChild(launch, self)
@@ -66,44 +67,47 @@ class PreloadedSupervisor:
         """Start the process, unless it is running.
 
         Raises:
-            OSError: It could not be started.
+            OSError: The process could not be started.
         """
         with self._lock:
             if self.process is None:
                 self._start()
 
     def fork(self, fds: Sequence[int]) -> ForkedSupervisor:
-        """Fork a supervisor that takes over configuration, input, output, errors and status socket. Blocks for 1 ms.
+        """Fork a supervisor with the given descriptors. Blocks for a millisecond.
+
+        Args:
+            fds: The descriptors of configuration, stdin, stdout, stderr and status socket.
 
         Raises:
-            BlockingIOError: This process is not ready yet.
-            OSError: It did not answer. Nothing was started, and nothing will be.
+            BlockingIOError: The process is not running, or not ready yet.
+            OSError: The process did not respond. No supervisor was started, and none will be.
         """
-        mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        own_end, other_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
-            with theirs:
-                self._send([*fds, theirs.fileno()])
-            mine.settimeout(_ANSWER_SECONDS)
-            pid, pidfd = _receive_process(mine)
-            mine.send(b"g")  # without this one it ends; so a run that is started elsewhere is not started twice
+            with other_end:
+                self._send([*fds, other_end.fileno()])
+            own_end.settimeout(_ANSWER_SECONDS)
+            pid, pidfd = _receive_process(own_end)
+            own_end.send(b"g")  # a supervisor exits without it, so that no run is started a second time
         except OSError as error:
-            mine.close()
+            own_end.close()
             if not isinstance(error, BlockingIOError):
                 self.close()
             raise
-        mine.setblocking(False)
-        return ForkedSupervisor(pid=pid, pidfd=pidfd, connection=mine)
+        own_end.setblocking(False)
+        return ForkedSupervisor(pid=pid, pidfd=pidfd, connection=own_end)
 
     def __del__(self) -> None:
-        """End the process with an executor that was not closed."""
+        """End the process when its executor is garbage-collected without `close`."""
         self.close()
 
     def close(self) -> None:
-        """End the process; its forked supervisors continue. Later runs may start it again. Blocks for milliseconds."""
+        """End the process; its supervisors continue. Later runs may start it again. Blocks for a few milliseconds."""
         with self._lock:
             process, self.process = self.process, None
             control, self.control = self.control, None
-            self._stands = False
+            self._is_ready = False
         if control is not None:
             control.close()
         if process is not None:
@@ -114,17 +118,18 @@ class PreloadedSupervisor:
                 process.wait()
 
     def _start(self) -> None:
-        control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
+        """Start the process; the caller has the lock."""
+        control, other_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with other_end:
             try:
                 self.process = subprocess.Popen(  # noqa: S603 - bough's own command
-                    [*self._find_command(), str(theirs.fileno())],
+                    [*self._find_command(), str(other_end.fileno())],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
                     cwd="/",
                     env=SUPERVISOR_ENVIRONMENT,
-                    pass_fds=(theirs.fileno(),),
+                    pass_fds=(other_end.fileno(),),
                     start_new_session=True,
                 )
             except OSError:
@@ -133,17 +138,26 @@ class PreloadedSupervisor:
         self.control = control
 
     def _send(self, fds: Sequence[int]) -> None:
+        """Send the descriptors of a new supervisor to the process.
+
+        Raises:
+            BlockingIOError: The process is not running, or not ready yet.
+        """
         with self._lock:
             if self.control is None:
-                raise BlockingIOError("the supervisor is not there")
-            if not self._stands:
+                raise BlockingIOError("the process is not running")
+            if not self._is_ready:
                 self.control.recv(1, socket.MSG_DONTWAIT)  # BlockingIOError while it loads
-                self._stands = True
+                self._is_ready = True
             self.control.sendmsg([b"g"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))])
 
 
 def _receive_process(connection: socket.socket) -> tuple[int, int]:
-    """Return the pid of the forked supervisor, and a descriptor of it."""
+    """Return the pid of the forked supervisor, and a descriptor of that process.
+
+    Raises:
+        OSError: No supervisor was forked.
+    """
     data, received, _, _ = socket.recv_fds(connection, 64, 1)
     if len(received) != 1 or not data.startswith(b"p "):
         raise OSError("no supervisor was forked")
@@ -151,20 +165,21 @@ def _receive_process(connection: socket.socket) -> tuple[int, int]:
 
 
 class ForkedChild(ChildProcess):
-    """A run whose supervisor is forked if possible, and started otherwise."""
+    """A run whose supervisor is forked by a `PreloadedSupervisor`, or started if that fails."""
 
     def __init__(self, launch: Launch, server: PreloadedSupervisor) -> None:
         super().__init__(launch)
         self._server = server
         self._forked: ForkedSupervisor | None = None
-        self._has_ended = self._was_told = False
+        self._has_exited = False
+        self._usage_is_final = False
 
     @property
     def pid(self) -> int:
         """The pid of the supervisor."""
         return super().pid if self._forked is None else self._forked.pid
 
-    def _spawn(self, fds: tuple[int, int | None, int, int, int]) -> None:
+    def _spawn(self, fds: Descriptors) -> None:
         conf, stdin, stdout, stderr, status = fds
         null = os.open(os.devnull, os.O_RDONLY) if stdin is None else stdin
         try:
@@ -175,18 +190,19 @@ class ForkedChild(ChildProcess):
         finally:
             if stdin is None:
                 os.close(null)
-        self._loop.add_reader(self._forked.pidfd, self._note_end)
+        self._loop.add_reader(self._forked.pidfd, self._note_exit)
         self._loop.add_reader(self._forked.connection, self._read_usage)
 
-    def _note_end(self) -> None:
-        assert self._forked is not None  # noqa: S101 - it is what is read
+    def _note_exit(self) -> None:
+        """Record that the supervisor has exited."""
+        assert self._forked is not None  # noqa: S101 - registered after the fork
         self._loop.remove_reader(self._forked.pidfd)
-        self._has_ended = True
-        self._finish_where_ended()
+        self._has_exited = True
+        self._finish_if_ended()
 
     def _read_usage(self) -> None:
-        """Read the usage of the supervisor, or detect that it will never be reported."""
-        assert self._forked is not None  # noqa: S101 - it is what is read
+        """Read the resource usage of the supervisor; at the end of the socket, it is never reported."""
+        assert self._forked is not None  # noqa: S101 - registered after the fork
         try:
             data = self._forked.connection.recv(64)
         except BlockingIOError:
@@ -199,15 +215,15 @@ class ForkedChild(ChildProcess):
             self._usage = resource.struct_rusage((*times, int(peak_kib), *[0] * 13))
         self._loop.remove_reader(self._forked.connection)
         self._forked.connection.close()
-        self._was_told = True
-        self._finish_where_ended()
+        self._usage_is_final = True
+        self._finish_if_ended()
 
-    def _finish_where_ended(self) -> None:
-        """Mark the end once the process has exited and its usage is known; either may come first."""
-        if self._has_ended and self._was_told and self._forked is not None:
+    def _finish_if_ended(self) -> None:
+        """Mark the supervisor as exited when it has exited and its usage is final, in whichever order."""
+        if self._has_exited and self._usage_is_final and self._forked is not None:
             os.close(self._forked.pidfd)
             self._exited.set_result(None)
-            self._loop.call_later(GRACE_SECONDS, self._hang_up)
+            self._loop.call_later(GRACE_SECONDS, self._close_status)
 
     def _kill(self) -> None:
         if self._forked is None:

@@ -1,4 +1,4 @@
-"""A rung: one kind of sandbox, whether it works on this machine, and how to run in it with which Python."""
+"""The rungs, which are kinds of sandboxes: the protocol of a rung, its probe report, and the Python that it runs."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Final, Protocol, Self
 
 from bough.execution.base import Isolation
 from bough.execution.gaps import Condition
-from bough.execution.process.cgroup import usable_hierarchy
+from bough.execution.process.cgroup import find_usable_hierarchy
 from bough.execution.process.child import Launch
 from bough.execution.process.identity import Identity
 from bough.execution.process.workspace import Workspace
 from bough.execution.request import Plan
 
 INSIDE: Final = str(Path(__file__).parent.parent / "inside")
-"""The folder of the programs that run inside the sandbox."""
+"""The folder of bough's own programs that run inside a sandbox."""
 
 FIRST_SOURCES: Final = ("program.py", "init.py")
-"""The files of `INSIDE` with the code of the first process, in the order of their imports."""
+"""The files of the first process in `INSIDE`, in the order in which they must be executed."""
 
 FIRST: Final = """
 import marshal, sys
@@ -29,7 +29,7 @@ sys.modules['program'] = module = type(sys)('program')
 exec(compiled, module.__dict__)
 exec(main)
 """
-"""How the first process starts from compiled code, in a file or a descriptor."""
+"""A program that starts the first process from compiled code; the placeholder is the code's path or descriptor."""
 
 PREPARE: Final = """
 import marshal, site, sys
@@ -43,8 +43,9 @@ count = len(sys.path)
 site.addsitepackages(site.removeduppaths())
 sys.stdout.buffer.write(b'%d ' % len(compiled) + compiled + '\\0'.join(sys.path[count:]).encode())
 """
-"""Compiles the files named by its arguments, or those in its input with a zero byte between them, and finds
-the folders of packages: both take time that every run saves.
+"""A program that compiles the first process and finds the folders of packages, once instead of in every run.
+
+It compiles the files named by its arguments, or else the files in its input, which are separated by zero bytes.
 """
 
 
@@ -70,16 +71,16 @@ class Preparation:
         """Parse the output of `PREPARE`.
 
         Raises:
-            ValueError: The data have another form.
+            ValueError: The output is malformed.
         """
-        size, _, remainder = output.partition(b" ")
-        return cls(
-            remainder[: int(size)], tuple(os.fsdecode(path) for path in remainder[int(size) :].split(b"\0") if path)
-        )
+        size_text, _, remainder = output.partition(b" ")
+        code_size = int(size_text)
+        folders = remainder[code_size:].split(b"\0")
+        return cls(remainder[:code_size], tuple(os.fsdecode(folder) for folder in folders if folder))
 
 
 def find_conditions(*, mounts: bool) -> set[Condition]:
-    """Return which conditions of gaps this machine meets. Blocks.
+    """Return the conditions that this machine meets, for `list_gaps`. Blocks.
 
     Args:
         mounts: Whether the rung can create mounts.
@@ -87,19 +88,19 @@ def find_conditions(*, mounts: bool) -> set[Condition]:
     conditions: dict[Condition, bool] = {
         "root": os.geteuid() == 0,
         "mounts": mounts,
-        "groups": usable_hierarchy() is not None,
+        "groups": find_usable_hierarchy() is not None,
     }
-    return {name for name, is_there in conditions.items() if is_there}
+    return {name for name, is_met in conditions.items() if is_met}
 
 
 @dataclass(frozen=True, kw_only=True)
 class RungReport:
-    """The result of `probe` for one rung.
+    """The result of probing a rung.
 
     Attributes:
-        works: Whether a program was just run in it successfully.
-        missing: One sentence about the missing part; empty if it works.
-        install: The command that fixes it; empty if no command does.
+        works: Whether a program has just run in it successfully.
+        missing: One sentence about what is missing; empty if the rung works.
+        install: The command that installs or enables what is missing; empty if none is known.
         gaps: The promises of `docs/concepts/isolation.md` that it does not keep on this machine for this user.
     """
 
@@ -112,13 +113,13 @@ class RungReport:
 
 
 class Rung(Protocol):
-    """A way to run a plan in a sandbox."""
+    """A kind of sandbox in which plans can run."""
 
     name: str
     isolation: Isolation
 
     async def probe(self) -> RungReport:
-        """Return whether it works on this machine now, by running `true` in it."""
+        """Report whether the rung works on this machine now, by running a program in it."""
         ...
 
     def identity(self, plan: Plan) -> Identity:
@@ -126,7 +127,7 @@ class Rung(Protocol):
         ...
 
     def launch(self, plan: Plan, workspace: Workspace) -> Launch:
-        """Return the command that runs `plan` in it; call it only after a successful probe."""
+        """Return the command that runs `plan` in the rung. Must be called only after a successful probe."""
         ...
 
 
@@ -138,8 +139,8 @@ class Interpreter:
     """A Python interpreter and its folder.
 
     Attributes:
-        path: The executable, the same inside and outside.
-        folder: A folder to mount read-only at the same path; None if everything is below `/usr`.
+        path: The path of the executable, the same inside and outside of the sandbox.
+        folder: The folder to mount read-only at the same path; None if the interpreter is below `/usr`.
     """
 
     path: str
@@ -147,18 +148,17 @@ class Interpreter:
 
 
 def find_interpreter() -> Interpreter:
-    """Return the machine's own Python if there is one, else the one that runs bough.
+    """Return the machine's own Python if there is one, otherwise the one that runs bough.
 
-    Packages of a virtual environment are not part of it: a script sees the standard library, and what the machine's own
-    Python has installed.
+    A script can import its standard library and its installed packages, but no package of a virtual environment.
     """
     for path in _SYSTEM_PYTHONS:
         if os.path.realpath(path).startswith("/usr/") and os.access(path, os.X_OK):
             return Interpreter(path)
-    return own_interpreter()
+    return find_own_interpreter()
 
 
-def own_interpreter() -> Interpreter:
+def find_own_interpreter() -> Interpreter:
     """Return the Python that runs bough, without its virtual environment."""
     base = os.path.realpath(sys.base_prefix)
     path = os.path.join(base, "bin", f"python{sys.version_info.major}.{sys.version_info.minor}")

@@ -1,14 +1,15 @@
 """The system-call filter of a sandbox, as a BPF program.
 
-Namespaces hide the machine's objects; the filter closes kernel code that scripts do not need and that escapes
-exploit. It has two halves: the first allows only the calls in `ALLOWED`; allowed calls pass to
-the second, which refuses by name, with the error that programs expect, and by arguments. A refused call returns an
-error and never kills, so a program that only tries it continues.
+Namespaces hide the machine's objects. The filter makes kernel code unreachable that scripts do not need and that
+escapes exploit. The allowlist filter passes the calls in `ALLOWED` and `_REFUSED` to the refusing filter, which refuses
+calls by name or by arguments, with the errors that programs expect. A refused call returns an error and never kills the
+program, so a program that only tries it continues.
 """
 
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import socket
 import stat
@@ -35,7 +36,7 @@ ALLOWED: Final[dict[str, str]] = {
         "getxattr lgetxattr fgetxattr listxattr llistxattr flistxattr setxattr lsetxattr fsetxattr removexattr "
         "lremovexattr fremovexattr"
     ),
-    "news of files": ("inotify_init inotify_init1 inotify_add_watch inotify_rm_watch"),
+    "file notifications": ("inotify_init inotify_init1 inotify_add_watch inotify_rm_watch"),
     "memory": (
         "mmap mmap2 munmap mremap mprotect madvise mincore msync brk mlock mlock2 munlock mlockall munlockall "
         "membarrier get_mempolicy pkey_alloc pkey_free pkey_mprotect map_shadow_stack mseal"
@@ -50,13 +51,13 @@ ALLOWED: Final[dict[str, str]] = {
         "rt_sigsuspend rt_sigtimedwait rt_sigtimedwait_time64 rt_tgsigqueueinfo sigaltstack sigreturn pause signalfd "
         "signalfd4"
     ),
-    "who one is": (
+    "user, group and session ids": (
         "getuid geteuid getgid getegid getgroups getresuid getresgid setuid setgid setreuid setregid setresuid "
         "setresgid setgroups setfsuid setfsgid getuid32 geteuid32 getgid32 getegid32 getgroups32 getresuid32 "
         "getresgid32 setuid32 setgid32 setreuid32 setregid32 setresuid32 setresgid32 getpgid getpgrp setpgid getsid "
         "setsid capget capset"
     ),
-    "bounds and order": (
+    "limits and scheduling": (
         "getrlimit ugetrlimit setrlimit prlimit64 getrusage getpriority setpriority ioprio_get ioprio_set sched_yield "
         "sched_getaffinity sched_setaffinity sched_getparam sched_setparam sched_getscheduler sched_setscheduler "
         "sched_getattr sched_setattr sched_get_priority_max sched_get_priority_min sched_rr_get_interval getcpu "
@@ -72,14 +73,14 @@ ALLOWED: Final[dict[str, str]] = {
         "select _newselect pselect6 pselect6_time64 poll ppoll ppoll_time64 epoll_create epoll_create1 epoll_ctl "
         "epoll_wait epoll_pwait epoll_pwait2 eventfd eventfd2 pipe pipe2"
     ),
-    "sockets, which another rule bounds": (
+    "sockets, which the refusing filter restricts": (
         "socket socketpair connect bind listen accept accept4 getsockname getpeername getsockopt setsockopt send "
         "sendto sendmsg sendmmsg recv recvfrom recvmsg recvmmsg recvmmsg_time64 shutdown"
     ),
-    "chance": ("getrandom"),
-    "more bounds for oneself": ("seccomp landlock_create_ruleset landlock_add_rule landlock_restrict_self"),
+    "random numbers": ("getrandom"),
+    "further restrictions of the caller": ("seccomp landlock_create_ruleset landlock_add_rule landlock_restrict_self"),
 }
-"""Names by purpose, including those that exist on other architectures only."""
+"""The allowed calls by purpose, including those that exist only on other architectures."""
 
 
 SECCOMP_INSTALL: Final = "apt-get install libseccomp2 && pip install pyseccomp"
@@ -95,7 +96,7 @@ _REFUSED: Final = {
         "kcmp",
         "pidfd_getfd",
     ),
-    "kernel machinery with a long record of holes": (
+    "kernel subsystems with a long record of vulnerabilities": (
         "bpf",
         "perf_event_open",
         "userfaultfd",
@@ -129,7 +130,7 @@ _REFUSED: Final = {
         "statmount",
         "listmount",
     ),
-    "files by handle reach past mounts": (
+    "files by handle, which bypasses mounts": (
         "open_by_handle_at",
         "name_to_handle_at",
     ),
@@ -163,7 +164,7 @@ _REFUSED: Final = {
         "sysfs",
         "ustat",
     ),
-    "memory placement, and memory that no other bound counts": (
+    "memory placement, and memory that no limit counts": (
         "mbind",
         "migrate_pages",
         "move_pages",
@@ -187,7 +188,7 @@ _REFUSED: Final = {
         "mq_unlink",
     ),
 }
-"""The refused calls, with the reasons."""
+"""The calls that are refused with EPERM, by reason."""
 
 
 _INSTRUCTION: Final = struct.Struct("=HBBI")
@@ -195,14 +196,14 @@ _INSTRUCTION: Final = struct.Struct("=HBBI")
 
 _RETURN, _JUMP, _JUMP_EQUAL, _LOAD = 0x06, 0x05, 0x15, 0x20
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
-_BEHIND: Final = 0xFF
-"""Placeholder for a jump behind the checks."""
+_TO_END: Final = 0xFF
+"""Placeholder for the distance of a jump past the checks."""
 
 PROGRAM_PID: Final = 0x7EB0CA75
-"""Placeholder for the program's pid, which `inside/init.py` fills in, as it is unknown when the filter is built."""
+"""Placeholder for the program's pid, which is unknown when the filter is built; `inside/init.py` replaces it."""
 
 _PRIO_PROCESS, _IOPRIO_PROCESS = 0, 1
-_OF_A_PROCESS: Final = {
+_CHECK_BY_CALL: Final = {
     "prlimit64": 0,
     "sched_setaffinity": 0,
     "sched_setattr": 0,
@@ -211,7 +212,10 @@ _OF_A_PROCESS: Final = {
     "setpriority": 1,
     "ioprio_set": 2,
 }
-"""Calls that set limits or priorities of a process by its pid. Without a process namespace, others can be named."""
+"""Calls that set limits or priorities of a process by its pid, which may be any process if there is no namespace.
+
+The values are indices of the checks in `_make_own_process_filter`.
+"""
 
 _NAMESPACE_FLAGS: Final = (
     0x00000080,  # CLONE_NEWTIME
@@ -240,10 +244,10 @@ _MODE_ARGUMENTS: Final = {
 """The index of the argument with the mode of a file, by call."""
 
 _TERMINAL_REQUESTS: Final = (0x5412, 0x541C, 0x541D, 0x5423)
-"""TIOCSTI, TIOCLINUX, TIOCCONS, TIOCSETD: typing into a terminal, and its relatives."""
+"""TIOCSTI, TIOCLINUX, TIOCCONS, TIOCSETD: inserting input into a terminal, and similar requests."""
 
 _LEASE_COMMANDS: Final = (1024, 1040)
-"""F_SETLEASE, F_SETDELEG: whoever opens a leased file, or changes a delegated folder, waits for up to 45 seconds."""
+"""F_SETLEASE, F_SETDELEG: opening a leased file or changing a delegated folder blocks for up to 45 seconds."""
 
 
 _BY_HOST_PATH: Final = (
@@ -254,7 +258,7 @@ _BY_HOST_PATH: Final = (
     "utimes",
     "futimesat",
 )
-"""Calls that neither Landlock nor its supervisor checks: watching any folder, and older ones that set file times."""
+"""Calls by path that neither Landlock nor its supervisor checks: watching folders, and old calls for file times."""
 
 
 _BY_DESCRIPTOR: Final = {
@@ -264,202 +268,212 @@ _BY_DESCRIPTOR: Final = {
     "fsetxattr": errno.EOPNOTSUPP,
     "fremovexattr": errno.EOPNOTSUPP,
 }
-"""Calls that change an open file, however it was opened, and the error with which most programs continue."""
+"""Calls that change an open file even if it was opened for reading, with an error after which programs continue."""
 
 _FLAG_REQUESTS: Final = (0x40086602, 0x40046602, 0x401C5820)
-"""FS_IOC_SETFLAGS, FS_IOC32_SETFLAGS, FS_IOC_FSSETXATTR: the same for the flags of a file, by `ioctl`."""
+"""FS_IOC_SETFLAGS, FS_IOC32_SETFLAGS, FS_IOC_FSSETXATTR: requests of `ioctl` that change the flags of an open file."""
 
 
 def filter_program(*, network: bool = False, host_paths: bool = False, read_only_mounts: bool = True) -> bytes:
-    """Return the filter as BPF instructions of this machine; costs about a millisecond.
+    """Return the filter as BPF instructions for this machine. Takes about a millisecond.
 
     Args:
-        network: Whether TCP sockets are allowed (their namespace has a loopback only).
-        host_paths: Whether paths are the host's: then calls by path that nothing else restricts are refused.
-        read_only_mounts: Whether files that a program may only read are on read-only mounts. If not, calls are refused
-            that change the mode, times, owner or attributes of a file through a descriptor.
+        network: Whether TCP sockets are allowed; their network namespace has only a loopback interface.
+        host_paths: Whether the sandbox has the host's paths. Calls by path that nothing else restricts are then
+            refused.
+        read_only_mounts: Whether files that a program may only read are on read-only mounts. If not, calls that change
+            the mode, times, owner or attributes of a file through a descriptor are refused.
 
     Raises:
-        ImportError: libseccomp or its binding is missing.
+        ImportError: libseccomp's Python binding is missing.
+        RuntimeError: libseccomp is missing.
     """
     import pyseccomp as seccomp  # pyright: ignore[reportMissingTypeStubs]
 
-    return _own_process_only(seccomp) + _one_after_the_other(
+    return _make_own_process_filter(seccomp) + _chain_filters(
         _make_allowlist_filter(seccomp),
         _make_refusing_filter(seccomp, network=network, host_paths=host_paths, read_only_mounts=read_only_mounts),
     )
 
 
-def _own_process_only(seccomp: Any) -> bytes:
-    """Return a filter that refuses limits and priorities for a process other than the caller; allowed calls pass on.
+def _make_own_process_filter(seccomp: Any) -> bytes:
+    """Return a filter that refuses to change limits or priorities of another process. Other calls reach its end.
 
-    Written by hand, since libseccomp takes an argument once in a rule. It is short enough for jumps of one byte.
+    The next filter is appended to it. It consists of a comparison for each call in `_CHECK_BY_CALL`, a jump to the end,
+    and the checks. It is written by hand, because libseccomp compares an argument only once in a rule. It is short
+    enough for jumps with a distance of one byte.
     """
-    blocks = [_check_process(None, 0), _check_process(_PRIO_PROCESS, 1), _check_process(_IOPRIO_PROCESS, 1)]
-    numbered = [(seccomp.resolve_syscall(seccomp.Arch.NATIVE, name), kind) for name, kind in _OF_A_PROCESS.items()]
-    numbers = [(number, kind) for number, kind in numbered if number >= 0]
-    begins = [sum(map(len, blocks[:kind])) for kind in range(len(blocks) + 1)]  # the last one: behind them all
-    head = [_INSTRUCTION.pack(_LOAD, 0, 0, 0)]
-    for place, (number, kind) in enumerate(numbers):
-        to_blocks = len(numbers) - place  # over the other comparisons, and the jump that follows them
-        head.append(_INSTRUCTION.pack(_JUMP_EQUAL, to_blocks + begins[kind], 0, number))
-    head.append(_INSTRUCTION.pack(_JUMP, 0, 0, begins[-1]))
-    behind = [
-        _INSTRUCTION.pack(code, begins[-1] - place - 1 if if_true == _BEHIND else if_true, if_false, value)
-        for place, (code, if_true, if_false, value) in enumerate(
-            instruction for block in blocks for instruction in block
-        )
-    ]
-    return b"".join(head + behind)
+    checks = [_check_process(None, 0), _check_process(_PRIO_PROCESS, 1), _check_process(_IOPRIO_PROCESS, 1)]
+    offsets = [sum(map(len, checks[:index])) for index in range(len(checks))]
+    checks_length = sum(map(len, checks))
+    resolved = [(seccomp.resolve_syscall(seccomp.Arch.NATIVE, name), index) for name, index in _CHECK_BY_CALL.items()]
+    calls = [(number, index) for number, index in resolved if number >= 0]
+    instructions = [_INSTRUCTION.pack(_LOAD, 0, 0, 0)]
+    for position, (number, index) in enumerate(calls):
+        distance = len(calls) - position  # over the remaining comparisons, and the jump after them
+        instructions.append(_INSTRUCTION.pack(_JUMP_EQUAL, distance + offsets[index], 0, number))
+    instructions.append(_INSTRUCTION.pack(_JUMP, 0, 0, checks_length))
+    for position, (code, if_true, if_false, value) in enumerate(itertools.chain.from_iterable(checks)):
+        distance = checks_length - position - 1 if if_true == _TO_END else if_true
+        instructions.append(_INSTRUCTION.pack(code, distance, if_false, value))
+    return b"".join(instructions)
 
 
 def _check_process(which: int | None, argument: int) -> list[tuple[int, int, int, int]]:
-    """Return instructions that refuse any process except 0, which is the caller, and the program.
+    """Return instructions that refuse a call unless its pid argument is the program's, or 0, which is the caller.
 
     Args:
-        which: The value of the first argument that makes the other one a process; None if the first one is a process.
-        argument: The index of the argument with the process.
+        which: The required value of the first argument, with which the pid argument is a pid and not a group or user;
+            None if the call has no such argument.
+        argument: The index of the pid argument.
     """
     refuse = (_RETURN, 0, 0, _ERRNO | errno.EPERM)
-    kind = [] if which is None else [(_LOAD, 0, 0, _argument_offset(0)), (_JUMP_EQUAL, 1, 0, which), refuse]
-    own = [(_JUMP_EQUAL, _BEHIND, 0, pid) for pid in (0, PROGRAM_PID)]
-    return [*kind, (_LOAD, 0, 0, _argument_offset(argument)), *own, refuse]
+    check_which = [] if which is None else [(_LOAD, 0, 0, _argument_offset(0)), (_JUMP_EQUAL, 1, 0, which), refuse]
+    compare_pid = [(_JUMP_EQUAL, _TO_END, 0, pid) for pid in (0, PROGRAM_PID)]
+    return [*check_which, (_LOAD, 0, 0, _argument_offset(argument)), *compare_pid, refuse]
 
 
 def _argument_offset(argument: int) -> int:
-    """Return the offset of an argument's lower half in the filter's data; a pid is an `int`."""
+    """Return the offset of an argument's lower 32 bits in the filter's data; a pid has no more."""
     return 16 + 8 * argument + (4 if sys.byteorder == "big" else 0)
 
 
 def _make_allowlist_filter(seccomp: Any) -> bytes:
-    """Return the first filter: it allows the calls in `ALLOWED`, and those that the second filter refuses by name."""
-    sieve: Any = seccomp.SyscallFilter(defaction=seccomp.ERRNO(errno.ENOSYS))
+    """Return a filter that allows only the calls in `ALLOWED`, and those that the refusing filter refuses by name."""
+    builder: Any = seccomp.SyscallFilter(defaction=seccomp.ERRNO(errno.ENOSYS))
     names = {name for text in ALLOWED.values() for name in text.split()}
     for name in sorted(names.union(*_REFUSED.values())):
         if seccomp.resolve_syscall(seccomp.Arch.NATIVE, name) >= 0:
-            sieve.add_rule(seccomp.ALLOW, name)
-    return _export(sieve, seccomp)
+            builder.add_rule(seccomp.ALLOW, name)
+    return _export(builder, seccomp)
 
 
-def _one_after_the_other(first: bytes, second: bytes) -> bytes:
-    """Return a filter that passes the calls allowed by `first` to `second`."""
+def _chain_filters(first: bytes, second: bytes) -> bytes:
+    """Return a filter that passes the calls that `first` allows to `second`."""
     instructions: list[bytes] = []
     count = len(first) // _INSTRUCTION.size
-    for place, (code, if_true, if_false, value) in enumerate(_INSTRUCTION.iter_unpack(first)):
+    for position, (code, if_true, if_false, value) in enumerate(_INSTRUCTION.iter_unpack(first)):
         if (code, value) == (_RETURN, _ALLOW):
-            code, value = _JUMP, count - place - 1
+            code, value = _JUMP, count - position - 1
         instructions.append(_INSTRUCTION.pack(code, if_true, if_false, value))
     return b"".join(instructions) + second
 
 
 def _make_refusing_filter(seccomp: Any, *, network: bool, host_paths: bool, read_only_mounts: bool) -> bytes:
-    """Return the filter that refuses by name and by arguments."""
-    sieve: Any = seccomp.SyscallFilter(defaction=seccomp.ALLOW)
+    """Return a filter that allows every call except those that it refuses by name or by arguments."""
+    builder: Any = seccomp.SyscallFilter(defaction=seccomp.ALLOW)
     for names in _REFUSED.values():
-        _refuse(sieve, seccomp, names, errno.EPERM)
-    # glibc falls back to clone, whose flags a filter can see
-    sieve.add_rule(seccomp.ERRNO(errno.ENOSYS), "clone3")
-    _refuse(sieve, seccomp, ("memfd_create",), errno.ENOSYS)
+        _refuse(builder, seccomp, names, errno.EPERM)
+    # glibc falls back to clone, whose flags are arguments; those of clone3 are in memory, which a filter cannot read.
+    builder.add_rule(seccomp.ERRNO(errno.ENOSYS), "clone3")
+    _refuse(builder, seccomp, ("memfd_create",), errno.ENOSYS)
     if host_paths:
-        _refuse(sieve, seccomp, _BY_HOST_PATH, errno.ENOSYS)
+        _refuse(builder, seccomp, _BY_HOST_PATH, errno.ENOSYS)
     if not read_only_mounts:
-        _refuse_changes_by_descriptor(sieve, seccomp)
+        _refuse_changes_by_descriptor(builder, seccomp)
     for flag in _NAMESPACE_FLAGS[1:]:
-        sieve.add_rule(seccomp.ERRNO(errno.EPERM), "clone", seccomp.Arg(0, seccomp.MASKED_EQ, flag, flag))
+        builder.add_rule(seccomp.ERRNO(errno.EPERM), "clone", seccomp.Arg(0, seccomp.MASKED_EQ, flag, flag))
     for request in _TERMINAL_REQUESTS:
-        sieve.add_rule(seccomp.ERRNO(errno.EPERM), "ioctl", seccomp.Arg(1, seccomp.MASKED_EQ, 0xFFFFFFFF, request))
-    for command in _LEASE_COMMANDS:  # as a file system without leases answers
-        rule = seccomp.Arg(1, seccomp.MASKED_EQ, 0xFFFFFFFF, command)
+        builder.add_rule(seccomp.ERRNO(errno.EPERM), "ioctl", seccomp.Arg(1, seccomp.MASKED_EQ, 0xFFFFFFFF, request))
+    for command in _LEASE_COMMANDS:  # with the error of a file system without leases
+        condition = seccomp.Arg(1, seccomp.MASKED_EQ, 0xFFFFFFFF, command)
         for name in ("fcntl", "fcntl64"):
-            _add(sieve, seccomp.ERRNO(errno.EINVAL), name, rule)
+            _add_rule(builder, seccomp.ERRNO(errno.EINVAL), name, condition)
     for name, mode_argument in (("mknod", 1), ("mknodat", 2)):
         for kind in (stat.S_IFCHR, stat.S_IFBLK):
-            rule = seccomp.Arg(mode_argument, seccomp.MASKED_EQ, 0o170000, kind)
-            _add(sieve, seccomp.ERRNO(errno.EPERM), name, rule)
-    _refuse_setuid_files(sieve, seccomp)
-    _refuse_hiding(sieve, seccomp)
-    _refuse_sockets(sieve, seccomp, network=network)
-    return _export(sieve, seccomp)
+            condition = seccomp.Arg(mode_argument, seccomp.MASKED_EQ, 0o170000, kind)
+            _add_rule(builder, seccomp.ERRNO(errno.EPERM), name, condition)
+    _refuse_setuid_files(builder, seccomp)
+    _refuse_hiding(builder, seccomp)
+    _refuse_sockets(builder, seccomp, network=network)
+    return _export(builder, seccomp)
 
 
-def _refuse(sieve: Any, seccomp: Any, names: tuple[str, ...], number: int) -> None:
+def _refuse(builder: Any, seccomp: Any, names: tuple[str, ...], error_number: int) -> None:
+    """Add rules that refuse the named calls, of which unknown ones are ignored, with an `errno`."""
     for name in names:
         if seccomp.resolve_syscall(seccomp.Arch.NATIVE, name) != -1:
-            _add(sieve, seccomp.ERRNO(number), name)
+            _add_rule(builder, seccomp.ERRNO(error_number), name)
 
 
-def _refuse_changes_by_descriptor(sieve: Any, seccomp: Any) -> None:
-    """Refuse what asks who owns an open file, and not how it was opened. By path, the supervisor decides."""
+def _refuse_changes_by_descriptor(builder: Any, seccomp: Any) -> None:
+    """Refuse calls on open files for which the kernel checks the owner, and not whether the file is writable.
+
+    The same calls by path are checked by the supervisor.
+    """
     for name, number in _BY_DESCRIPTOR.items():
-        _refuse(sieve, seccomp, (name,), number)
-    for name in ("utimensat", "utimensat_time64"):  # without a path: `touch` falls back to the one with a path
-        _add(sieve, seccomp.ERRNO(errno.ENOSYS), name, seccomp.Arg(1, seccomp.EQ, 0))
+        _refuse(builder, seccomp, (name,), number)
+    for name in ("utimensat", "utimensat_time64"):  # only without a path; `touch` falls back to a call with a path
+        _add_rule(builder, seccomp.ERRNO(errno.ENOSYS), name, seccomp.Arg(1, seccomp.EQ, 0))
     for request in _FLAG_REQUESTS:
-        sieve.add_rule(seccomp.ERRNO(errno.EPERM), "ioctl", seccomp.Arg(1, seccomp.MASKED_EQ, 0xFFFFFFFF, request))
+        builder.add_rule(seccomp.ERRNO(errno.EPERM), "ioctl", seccomp.Arg(1, seccomp.MASKED_EQ, 0xFFFFFFFF, request))
 
 
-def _add(sieve: Any, action: Any, name: str, *rules: Any) -> None:
-    """Add a rule, unless this architecture does not have the call."""
+def _add_rule(builder: Any, action: Any, name: str, *conditions: Any) -> None:
+    """Add a rule for calls that meet all conditions, unless this architecture does not have the call."""
     try:
-        sieve.add_rule(action, name, *rules)
+        builder.add_rule(action, name, *conditions)
     except (OSError, ValueError, RuntimeError) as error:
         if getattr(error, "errno", None) not in (None, errno.EINVAL, errno.EDOM):
             raise
 
 
-def _refuse_setuid_files(sieve: Any, seccomp: Any) -> None:
-    """Refuse setuid and setgid files: in a person's workspace they would outlive the run with that person's rights."""
+def _refuse_setuid_files(builder: Any, seccomp: Any) -> None:
+    """Refuse to create setuid and setgid files: in a workspace they would give others the rights of its owner."""
     refused = seccomp.ERRNO(errno.EPERM)
     for bit in (stat.S_ISUID, stat.S_ISGID):
         for name, argument in _MODE_ARGUMENTS.items():
-            _add(sieve, refused, name, seccomp.Arg(argument, seccomp.MASKED_EQ, bit, bit))
-        for name, flags in (("open", 1), ("openat", 2)):
-            makes = seccomp.Arg(flags, seccomp.MASKED_EQ, os.O_CREAT, os.O_CREAT)
-            _add(sieve, refused, name, makes, seccomp.Arg(flags + 1, seccomp.MASKED_EQ, bit, bit))
-    # its mode lies in memory, where a filter cannot look; callers fall back to openat
-    _refuse(sieve, seccomp, ("openat2",), errno.ENOSYS)
+            _add_rule(builder, refused, name, seccomp.Arg(argument, seccomp.MASKED_EQ, bit, bit))
+        for name, flags_argument in (("open", 1), ("openat", 2)):
+            creates = seccomp.Arg(flags_argument, seccomp.MASKED_EQ, os.O_CREAT, os.O_CREAT)
+            has_bit = seccomp.Arg(flags_argument + 1, seccomp.MASKED_EQ, bit, bit)
+            _add_rule(builder, refused, name, creates, has_bit)
+    # The mode of openat2 is in memory, which a filter cannot read; callers fall back to openat.
+    _refuse(builder, seccomp, ("openat2",), errno.ENOSYS)
 
 
-def _refuse_hiding(sieve: Any, seccomp: Any) -> None:
-    """Refuse what keeps files where their size is not looked for: without a name from the start, in a thread alone."""
-    nameless = os.O_TMPFILE & ~os.O_DIRECTORY
-    for name, flags in (("open", 1), ("openat", 2)):
-        rule = seccomp.Arg(flags, seccomp.MASKED_EQ, nameless, nameless)
-        _add(sieve, seccomp.ERRNO(errno.EOPNOTSUPP), name, rule)  # as a file system that has none; libraries fall back
+def _refuse_hiding(builder: Any, seccomp: Any) -> None:
+    """Refuse files that the measurement of disk use does not find: unnamed files, and those open in one thread only."""
+    unnamed = os.O_TMPFILE & ~os.O_DIRECTORY
+    # With the error of a file system that does not support unnamed files; libraries fall back to named ones.
+    for name, flags_argument in (("open", 1), ("openat", 2)):
+        condition = seccomp.Arg(flags_argument, seccomp.MASKED_EQ, unnamed, unnamed)
+        _add_rule(builder, seccomp.ERRNO(errno.EOPNOTSUPP), name, condition)
     refused = seccomp.ERRNO(errno.EPERM)
-    # Descriptors of a thread's own: only those of its process can be listed cheaply.
-    own = seccomp.Arg(0, seccomp.MASKED_EQ, _CLONE_THREAD | _CLONE_FILES, _CLONE_THREAD)
-    _add(sieve, refused, "clone", own)
-    _add(sieve, refused, "close_range", seccomp.Arg(2, seccomp.MASKED_EQ, _CLOSE_RANGE_UNSHARE, _CLOSE_RANGE_UNSHARE))
+    # A separate descriptor table of a thread: only the table of its process can be listed cheaply.
+    separates_table = seccomp.Arg(0, seccomp.MASKED_EQ, _CLONE_THREAD | _CLONE_FILES, _CLONE_THREAD)
+    _add_rule(builder, refused, "clone", separates_table)
+    unshares_table = seccomp.Arg(2, seccomp.MASKED_EQ, _CLOSE_RANGE_UNSHARE, _CLOSE_RANGE_UNSHARE)
+    _add_rule(builder, refused, "close_range", unshares_table)
 
 
-def _refuse_sockets(sieve: Any, seccomp: Any, *, network: bool) -> None:
-    """Refuse every kind of socket but a connected stream pair; with `network`, let TCP over IPv4 through.
+def _refuse_sockets(builder: Any, seccomp: Any, *, network: bool) -> None:
+    """Refuse every kind of socket except connected pairs of streams, and, with `network`, TCP over IPv4.
 
-    A datagram of a pair can be sent to an address: to whoever listens in a folder that is shown, descriptors included.
+    A datagram socket of a pair is refused because it can send data and descriptors to any socket in a mounted folder.
     """
     refused = seccomp.ERRNO(errno.EACCES)
-    sieve.add_rule(refused, "socketpair", seccomp.Arg(0, seccomp.NE, socket.AF_UNIX))
+    builder.add_rule(refused, "socketpair", seccomp.Arg(0, seccomp.NE, socket.AF_UNIX))
     for kind in range(16):
         if kind not in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET):
-            sieve.add_rule(refused, "socketpair", seccomp.Arg(1, seccomp.MASKED_EQ, 0xF, kind))
-    # Without effect, and no error: buffers are counted by their usual size where no control group counts them.
-    levels = seccomp.Arg(1, seccomp.EQ, socket.SOL_SOCKET), seccomp.Arg(2, seccomp.EQ, socket.SO_SNDBUF)
-    sieve.add_rule(seccomp.ERRNO(0), "setsockopt", *levels)
+            builder.add_rule(refused, "socketpair", seccomp.Arg(1, seccomp.MASKED_EQ, 0xF, kind))
+    # Setting SO_SNDBUF succeeds without effect: without a control group, every buffer counts with the default size.
+    sets_buffer_size = seccomp.Arg(1, seccomp.EQ, socket.SOL_SOCKET), seccomp.Arg(2, seccomp.EQ, socket.SO_SNDBUF)
+    builder.add_rule(seccomp.ERRNO(0), "setsockopt", *sets_buffer_size)
     if not network:
-        _refuse(sieve, seccomp, ("socket", "connect", "bind"), errno.EACCES)
+        _refuse(builder, seccomp, ("socket", "connect", "bind"), errno.EACCES)
         return
-    sieve.add_rule(refused, "socket", seccomp.Arg(0, seccomp.NE, socket.AF_INET))
-    kind_bits = 0xF
+    builder.add_rule(refused, "socket", seccomp.Arg(0, seccomp.NE, socket.AF_INET))
     for kind in range(16):
         if kind != socket.SOCK_STREAM:
-            sieve.add_rule(refused, "socket", seccomp.Arg(1, seccomp.MASKED_EQ, kind_bits, kind))
+            builder.add_rule(refused, "socket", seccomp.Arg(1, seccomp.MASKED_EQ, 0xF, kind))
 
 
-def _export(sieve: Any, seccomp: Any) -> bytes:
-    sieve.set_attr(seccomp.Attr.ACT_BADARCH, seccomp.ERRNO(errno.ENOSYS))
-    sieve.set_attr(seccomp.Attr.CTL_OPTIMIZE, 2)  # a tree instead of a chain: the kernel walks it once for every call
+def _export(builder: Any, seccomp: Any) -> bytes:
+    """Return the instructions of a filter; it refuses calls of another architecture."""
+    builder.set_attr(seccomp.Attr.ACT_BADARCH, seccomp.ERRNO(errno.ENOSYS))
+    builder.set_attr(seccomp.Attr.CTL_OPTIMIZE, 2)  # a binary tree, because the kernel runs the filter for every call
     with tempfile.TemporaryFile() as target:
-        sieve.export_bpf(target)
+        builder.export_bpf(target)
         os.lseek(target.fileno(), 0, os.SEEK_SET)
         return target.read()

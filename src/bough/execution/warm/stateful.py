@@ -1,7 +1,7 @@
-"""Persistent interpreters: one per `execution_id`, in a separate sandbox that keeps variables and files between runs.
+"""Persistent interpreters: one per `execution_id`, in a separate sandbox. Variables and files remain between runs.
 
-The state is lost if a run is stopped from outside or crashes its interpreter; the results of that run and of the next
-one report it. Nothing is replayed.
+The state is lost if a run is killed or crashes its interpreter, or if the interpreter is closed. The result of that run
+or of the next one reports the loss. Earlier code is never run again.
 """
 
 from __future__ import annotations
@@ -22,9 +22,18 @@ from typing import Final
 from bough.cancellation import finish
 from bough.errors import Conflict, ExecutorError
 from bough.execution.base import CodeExecutionResult, Isolation
-from bough.execution.process.cgroup import LateGroup
-from bough.execution.process.child import CONF, STATUS, ChildProcess, ExitReport, Launch, processes_below, readable
-from bough.execution.process.process import prepare
+from bough.execution.process.cgroup import DelayedGroup
+from bough.execution.process.child import (
+    CONF,
+    STATUS,
+    ChildProcess,
+    Descriptors,
+    ExitReport,
+    Launch,
+    list_descendants,
+    open_in_memory,
+)
+from bough.execution.process.process import prepare_workspace
 from bough.execution.process.result import build_result
 from bough.execution.process.run_directory import RunDirectory
 from bough.execution.process.watch import watch
@@ -37,56 +46,65 @@ MAX_KEPT: Final = 8
 IDLE_SECONDS: Final = 600.0
 _START_SECONDS: Final = 20.0
 _MAX_WAIT_SECONDS: Final = 60.0
-_MAX_REMEMBERED: Final = 10_000
+"""How long a run waits for a free place if all sessions are busy."""
+
+_MAX_REMEMBERED_KEYS: Final = 10_000
+"""For how many keys the reason of a lost state is stored."""
 
 
 class Session:
-    """One persistent interpreter and its workspace."""
+    """One persistent interpreter and its workspace.
+
+    Attributes:
+        reports: What the sandbox's first process has reported.
+        exited: Done when the sandbox has exited.
+        call_socket_inode: The inode of the socket on which the interpreter receives its runs.
+        has_run: Whether it has run anything yet.
+    """
 
     def __init__(self, run_directory: RunDirectory, workspace: Workspace, plan: Plan) -> None:
         self.workspace = workspace
-        self.busy = asyncio.Lock()
-        self.group = LateGroup(lambda: run_directory.new_group(plan.request.limits))
+        self.group = DelayedGroup(lambda: run_directory.new_group(plan.request.limits))
         self.reports = bytearray()
-        self.gone = asyncio.get_running_loop().create_future()
-        self._news = asyncio.Event()
+        self.exited = asyncio.get_running_loop().create_future()
+        self._report_received = asyncio.Event()
         self.process: subprocess.Popen[bytes] | None = None
-        self.socket_inside = 0
+        self.call_socket_inode = 0
         self.has_run = False
 
     async def start(self, launch: Launch) -> None:
         """Start the interpreter and wait until it is ready.
 
         Raises:
-            OSError: It could not be started, or ended at once.
-            TimeoutError: It did not come up in time.
+            OSError: The interpreter could not be started, or exited at once.
+            TimeoutError: The interpreter was not ready in time.
         """
-        self.status, status = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.calls, calls = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.socket_inside = os.fstat(calls.fileno()).st_ino
-        conf = readable(_marshal(launch), "bough-configuration")
-        names = {CONF: str(conf), STATUS: str(status.fileno())}
+        self.status, inner_status = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.calls, inner_calls = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.call_socket_inode = os.fstat(inner_calls.fileno()).st_ino
+        conf = open_in_memory(_marshal(launch), "bough-configuration")
+        numbers = {CONF: str(conf), STATUS: str(inner_status.fileno())}
         try:
             self.process = subprocess.Popen(  # noqa: S603, ASYNC220 - bough's own command; starting one takes 2 ms
-                [names.get(word, word) for word in launch.argv],
-                stdin=calls.fileno(),
+                [numbers.get(word, word) for word in launch.argv],
+                stdin=inner_calls.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 env=launch.env,
-                pass_fds=(*launch.pass_fds, conf, status.fileno()),
+                pass_fds=(*launch.pass_fds, conf, inner_status.fileno()),
                 start_new_session=True,
             )
         finally:
-            status.close()
-            calls.close()
+            inner_status.close()
+            inner_calls.close()
             for fd in (conf, *launch.pass_fds):
                 os.close(fd)
         self.status.setblocking(False)
         asyncio.get_running_loop().add_reader(self.status, self._read)
-        await self._until(lambda: b"r\n" in self.reports)
+        await self._wait_until(lambda: b"r\n" in self.reports)
         if not self.alive:
-            raise OSError("it ended at its start")
-        await asyncio.to_thread(self.group.enter, lambda: processes_below(self.pid))
+            raise OSError("the interpreter exited at its start")
+        await asyncio.to_thread(self.group.enter, lambda: list_descendants(self.pid))
 
     @property
     def pid(self) -> int:
@@ -96,61 +114,67 @@ class Session:
     @property
     def alive(self) -> bool:
         """Whether the interpreter is still running."""
-        return not self.gone.done()
+        return not self.exited.done()
 
-    async def sweep(self) -> None:
+    async def kill_leftovers(self) -> None:
         """Kill every process of the sandbox except the interpreter, and stop the interpreter until the next run."""
         if self.alive:
             earlier_reports = self.reports.count(b"k\n")
             with suppress(OSError):
                 self.status.send(b"k")
-            await self._until(lambda: self.reports.count(b"k\n") > earlier_reports)
+            await self._wait_until(lambda: self.reports.count(b"k\n") > earlier_reports)
 
     def send(self, fds: Sequence[int], token: bytes) -> None:
         """Resume the interpreter and send it one run.
 
         Args:
-            fds: What the run reads and writes.
-            token: The end of a valid answer. It stays in the socket until the code has ended.
+            fds: The descriptors of configuration, stdin, stdout, stderr and the answer.
+            token: The end of a valid answer. The interpreter reads it from the socket when the code has ended.
 
         Raises:
             OSError: The interpreter has exited.
         """
         self.status.send(b"c")
         self.calls.sendmsg([b"c"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))])
-        with suppress(OSError):  # short code may have ended the interpreter: the first process reports that
+        with suppress(OSError):  # short code may already have ended the interpreter, which the first process reports
             self.calls.send(token)
 
     def kill(self) -> None:
         """Kill the interpreter and every process in its sandbox. Does not wait."""
-        # The first process ends the sandbox when the socket closes; the kill is for one that no longer reads it.
+        # The first process ends the sandbox when the socket is closed. It is killed in case it no longer reads it.
         if self.alive:
             self.status.shutdown(socket.SHUT_WR)
-        asyncio.get_running_loop().call_later(0.05, self._shoot)
+        asyncio.get_running_loop().call_later(0.05, self._kill_process)
 
     async def close(self) -> None:
         """Stop the interpreter, wait until it has exited, and remove its workspace."""
         if self.process is not None:
             self.calls.close()
             self.kill()
-            await self.gone
+            await self.exited
             await asyncio.to_thread(self.process.wait)
         await asyncio.to_thread(self.group.close)
         await asyncio.to_thread(self.workspace.remove)
 
-    def _shoot(self) -> None:
+    def _kill_process(self) -> None:
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
 
-    async def _until(self, condition: Callable[[], bool]) -> None:
+    async def _wait_until(self, condition: Callable[[], bool]) -> None:
+        """Wait until `condition` is true after a report, or the sandbox has exited.
+
+        Raises:
+            TimeoutError: Neither happened in time.
+        """
         async with asyncio.timeout(_START_SECONDS):
             while not condition():
                 if not self.alive:
                     return
-                self._news.clear()
-                await self._news.wait()
+                self._report_received.clear()
+                await self._report_received.wait()
 
     def _read(self) -> None:
+        """Read reports from the status socket; at its end, the sandbox has exited."""
         try:
             data = self.status.recv(4096)
         except BlockingIOError:
@@ -161,12 +185,12 @@ class Session:
         if not data:
             asyncio.get_running_loop().remove_reader(self.status)
             self.status.close()
-            self.gone.set_result(None)
-        self._news.set()
+            self.exited.set_result(None)
+        self._report_received.set()
 
 
 class SessionCall(ChildProcess):
-    """One run in a session. It ends when the session answers or exits; stopping the run ends the session."""
+    """One run in a session. It ends when the interpreter answers or exits. Stopping the run ends the session."""
 
     def __init__(self, launch: Launch, session: Session) -> None:
         super().__init__(launch)
@@ -179,17 +203,17 @@ class SessionCall(ChildProcess):
         return self._session.pid
 
     @property
-    def own_sockets(self) -> frozenset[int]:
+    def sending_sockets(self) -> frozenset[int]:
         """The inode of the socket on which the session receives its runs."""
-        return frozenset((self._session.socket_inside,))
+        return frozenset((self._session.call_socket_inode,))
 
     def stop(self, reason: str) -> None:
-        """End the session and therefore this run."""
+        """End the session, which also ends this run."""
         if not self._exited.done() and self.killed_by is None:
             self.killed_by = reason
             self._session.kill()
 
-    def _spawn(self, fds: tuple[int, int | None, int, int, int]) -> None:
+    def _spawn(self, fds: Descriptors) -> None:
         conf, stdin, stdout, stderr, status = fds
         source = os.open(os.devnull, os.O_RDONLY) if stdin is None else os.dup(stdin)
         try:
@@ -198,56 +222,61 @@ class SessionCall(ChildProcess):
             os.close(source)
 
     def _read_report(self) -> None:
-        """Take the answer as the end: processes that the run left behind may hold the other end of the socket."""
+        """End the run at the answer: leftover processes may keep the socket open, so it has no end of file."""
         super()._read_report()
-        if self._answer().wait_status is not None:
-            self._hang_up()
+        if self._read_answer().wait_status is not None:
+            self._close_status()
 
-    def _answer(self) -> ExitReport:
-        """Return what the interpreter answered; an end without the token was written by the code, and is ignored."""
+    def _read_answer(self) -> ExitReport:
+        """Return the report of the interpreter. A wait status without the token is ignored: the code has written it."""
         suffix = b" " + self._token
         lines = bytes(self._report).split(b"\n")[:-1]
-        own = [line.removesuffix(suffix) for line in lines if not line.startswith(b"s ") or line.endswith(suffix)]
-        return ExitReport.parse(b"\n".join(own))
+        valid_lines = [
+            line.removesuffix(suffix) for line in lines if not line.startswith(b"s ") or line.endswith(suffix)
+        ]
+        return ExitReport.parse(b"\n".join(valid_lines))
 
-    def _hang_up(self) -> None:
-        """Take the closed socket for the end only if the answer was on it: code can close it and continue for ever.
+    def _close_status(self) -> None:
+        """Close the socket. End the run if it was answered, because the code may close the socket and continue.
 
-        Without an answer the run lasts until the session is gone, and the timeout continues.
+        Without an answer, the run ends when the session exits or the timeout stops it.
         """
-        super()._hang_up()
-        if self._answer().wait_status is not None:
-            self._end()
+        super()._close_status()
+        if self._read_answer().wait_status is not None:
+            self._mark_exited()
         else:
-            self._session.gone.add_done_callback(lambda _: self._end())
+            self._session.exited.add_done_callback(lambda _: self._mark_exited())
 
-    def _end(self) -> None:
+    def _mark_exited(self) -> None:
         if not self._exited.done():
             self._exited.set_result(None)
 
-    async def _settle(self) -> None:
-        """Kill the remaining processes; if the interpreter died, wait for the report of the first process."""
-        if self.killed_by is None and self._answer().wait_status is not None:
-            await self._session.sweep()
+    async def _kill_leftovers(self) -> None:
+        """Kill the remaining processes, or wait for the session's end if the run or the interpreter was killed."""
+        if self.killed_by is None and self._read_answer().wait_status is not None:
+            await self._session.kill_leftovers()
         else:
-            await self._session.gone
+            await self._session.exited
 
-    def _final_report(self) -> ExitReport:
-        own = self._answer()
-        if own.wait_status is not None or own.start_errno is not None:
-            return own
+    def _get_final_report(self) -> ExitReport:
+        answer = self._read_answer()
+        if answer.wait_status is not None or answer.start_errno is not None:
+            return answer
         return ExitReport.parse(bytes(self._session.reports))
 
 
-class _NotTaken(Exception):
-    """An earlier run made the interpreter exit before this run started."""
+class _InterpreterExitedError(Exception):
+    """The interpreter exited before it started this run, because of an earlier run."""
 
 
 class Sessions:
-    """Keeps at most `max_kept` sessions, each until it was idle for `idle_seconds`; the least recently used ends first.
+    """The sessions of an executor, started when they are needed.
+
+    At most `max_kept` exist at a time; the least recently used one that is idle is closed first. A session is also
+    closed after it was idle for `idle_seconds`.
 
     Args:
-        lost: The reasons of lost states, by key; the caller may pass it to the next object of this class.
+        lost: The reasons of lost states, by key. The caller passes the same dict to the next object of this class.
         counts: Counts `stateful` runs and started `sessions`.
     """
 
@@ -268,122 +297,138 @@ class Sessions:
         self._counts = counts
         self._max_kept = max_kept
         self._idle_seconds = idle_seconds
-        self._kept: OrderedDict[Key, Session] = OrderedDict()
+        self._sessions: OrderedDict[Key, Session] = OrderedDict()
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._locks: dict[Key, asyncio.Lock] = {}
-        self._lost = lost
-        self._current: dict[str, Key] = {}
+        self._lost_reasons = lost
+        self._key_by_id: dict[str, Key] = {}
         self._starting = 0
-        self._freed = asyncio.Event()
+        self._slot_freed = asyncio.Event()
         self._closing: set[asyncio.Task[None]] = set()
 
     async def run(self, plan: Plan) -> CodeExecutionResult:
-        """Run `plan` in the session of its `execution_id`, started if missing; one run at a time.
+        """Run `plan` in the session of its `execution_id`, which is started if missing. Runs of a session take turns.
 
         Raises:
-            Conflict: All other sessions are busy for longer than the timeout or a minute; nothing was run.
-            ExecutorError: The interpreter does not start.
+            Conflict: All sessions stayed busy until the timeout, or for a minute; nothing was run.
+            ExecutorError: The interpreter could not be started.
         """
         try:
             return await self._run(plan)
         finally:
-            self._freed.set()
+            self._slot_freed.set()
 
     async def _run(self, plan: Plan) -> CodeExecutionResult:
+        """Run `plan` when earlier runs of its session have ended, again if the interpreter did not start it."""
         key = make_key(plan)
         if plan.request.stateful:
-            await self._move(plan.request.execution_id or "", key)
+            await self._replace_if_changed(plan.request.execution_id or "", key)
         async with self._locks.setdefault(key, asyncio.Lock()):
             self._counts["stateful"] += 1
             try:
                 return await self._run_once(key, plan)
-            except _NotTaken:  # what an earlier run left in the interpreter ended it: nothing of this run was started
+            except _InterpreterExitedError:  # nothing of this run was started, so it runs in a new interpreter
                 return await self._run_once(key, plan)
 
     async def _run_once(self, key: Key, plan: Plan) -> CodeExecutionResult:
-        session, workspace = await self._ready(key, plan)
-        lost = self._lost.pop(key, None)
-        self._touch(key)
+        """Run `plan` in its session; the result reports whether the state was lost before or during the run.
+
+        Raises:
+            _InterpreterExitedError: The interpreter exited before it started this run.
+        """
+        session, workspace = await self._get_session(key, plan)
+        lost_reason = self._lost_reasons.pop(key, None)
+        self._mark_used(key)
         reason = "cancelled"
         try:
-            result = await self._call(plan, session, workspace)
+            result = await self._run_in_session(plan, session, workspace)
             reason = result.killed_by or "crashed"
-        except _NotTaken:
+        except _InterpreterExitedError:
             reason = "crashed"
             raise
         finally:
             if not session.alive:
-                await finish(self._lose(key, reason))
-        lost = self._lost.get(key, lost)
-        return replace(result, state_lost=lost is not None, state_lost_reason=lost)
+                await finish(self._end_session(key, reason))
+        lost_reason = self._lost_reasons.get(key, lost_reason)
+        return replace(result, state_lost=lost_reason is not None, state_lost_reason=lost_reason)
 
-    async def _ready(self, key: Key, plan: Plan) -> tuple[Session, Workspace]:
-        """Return the session of a key, started if missing, with code and input files in place."""
-        session = self._kept.get(key)
+    async def _get_session(self, key: Key, plan: Plan) -> tuple[Session, Workspace]:
+        """Return the session of a key, started if missing, after writing code and input files into its workspace."""
+        session = self._sessions.get(key)
         if session is not None and not session.alive:
-            await self._lose(key, "crashed")
+            await self._end_session(key, "crashed")
             session = None
         if session is not None:
-            workspace = await finish(asyncio.to_thread(session.workspace.again, plan))
+            workspace = await finish(asyncio.to_thread(session.workspace.prepare_next, plan))
             if session.workspace.guarded.covers(workspace.guarded):
                 return session, workspace
-            # For instance a new repository: only a new sandbox can mount it read-only.
-            await finish(self._lose(key, "new guarded names in the workspace"))
-        session = await self._start_in_turn(key, plan)
-        return session, await finish(asyncio.to_thread(session.workspace.again, plan))
+            # A guarded name is new, for example a repository: only a new sandbox can mount it read-only.
+            await finish(self._end_session(key, "new guarded names in the workspace"))
+        session = await self._start_when_free(key, plan)
+        return session, await finish(asyncio.to_thread(session.workspace.prepare_next, plan))
 
-    async def _move(self, execution_id: str, key: Key) -> None:
-        """Replace the interpreter of an id if its mounts, workspace or limits changed; the earlier state is lost."""
-        before = self._current.get(execution_id, key)
-        self._current[execution_id] = key
-        if before == key:
+    async def _replace_if_changed(self, execution_id: str, key: Key) -> None:
+        """Close the session of an id if its mounts, workspace or limits changed, and note that its state is lost."""
+        old_key = self._key_by_id.get(execution_id, key)
+        self._key_by_id[execution_id] = key
+        if old_key == key:
             return
-        async with self._locks.setdefault(before, asyncio.Lock()):
-            await finish(self._lose(before, ""))
-        self._lost.pop(before, None)
+        async with self._locks.setdefault(old_key, asyncio.Lock()):
+            await finish(self._end_session(old_key, ""))
+        self._lost_reasons.pop(old_key, None)
         self._note_lost(key, "other mounts, workspace or limits")
 
     async def close(self) -> None:
         """End all sessions. Calling it twice is allowed."""
-        for key in list(self._kept):
+        for key in list(self._sessions):
             self._note_lost(key, "executor restarted")
-            self._drop(key)
+            self._close_in_background(key)
         await asyncio.gather(*self._closing)
-        self._current.clear()
+        self._key_by_id.clear()
 
-    async def _start_in_turn(self, key: Key, plan: Plan) -> Session:
-        """Start a session as soon as a place is free. Never evicts a session that is running, starting or ending."""
+    async def _start_when_free(self, key: Key, plan: Plan) -> Session:
+        """Start a session as soon as there are fewer than `max_kept`. An idle one is closed for it.
+
+        Raises:
+            Conflict: All sessions stayed busy until the timeout, or for a minute.
+        """
         try:
             async with asyncio.timeout(min(plan.timeout_seconds, _MAX_WAIT_SECONDS)):
-                while len(self._kept) + self._starting >= self._max_kept and not self._evict():
-                    self._freed.clear()
-                    await self._freed.wait()
+                while len(self._sessions) + self._starting >= self._max_kept and not self._evict():
+                    self._slot_freed.clear()
+                    await self._slot_freed.wait()
         except TimeoutError:
             raise Conflict(f"{self._max_kept} interpreters are busy", hint="wait, or close a conversation") from None
         self._starting += 1
         try:
-            self._kept[key] = session = await self._start(plan)
+            self._sessions[key] = session = await self._start(plan)
         finally:
             self._starting -= 1
         return session
 
     def _evict(self) -> bool:
-        """End the least recently used idle session. Returns whether there was one."""
-        for key in self._kept:
+        """Close the least recently used idle session. Returns whether there was one."""
+        for key in self._sessions:
             if not self._locks[key].locked():
                 self._note_lost(key, "evicted")
-                self._drop(key)
+                self._close_in_background(key)
                 return True
         return False
 
     async def _start(self, plan: Plan) -> Session:
-        prepared = await prepare(plan, self._run_directory, self._rung.identity(plan))
-        session = Session(self._run_directory, prepared, plan)
+        """Start a session for plans like `plan`.
+
+        Raises:
+            Conflict: A mounted file was replaced after the request was checked.
+            ExecutorError: The interpreter could not be started.
+        """
+        workspace = await prepare_workspace(plan, self._run_directory, self._rung.identity(plan))
+        session = Session(self._run_directory, workspace, plan)
         try:
-            await finish(session.start(self._rung.session(plan, prepared)))
+            await finish(session.start(self._rung.session(plan, workspace)))
             self._counts["sessions"] += 1
         except BaseException as error:
-            # Also when cancelled: what was begun is ended before the cancellation continues.
+            # Also when cancelled: the started processes must have ended before the cancellation continues.
             await finish(session.close())
             if f"e {errno.ESTALE}\n".encode() in session.reports:
                 raise stale_workspace_error() from error
@@ -392,8 +437,13 @@ class Sessions:
             raise
         return session
 
-    async def _call(self, plan: Plan, session: Session, workspace: Workspace) -> CodeExecutionResult:
-        kills = session.group.memory_kills
+    async def _run_in_session(self, plan: Plan, session: Session, workspace: Workspace) -> CodeExecutionResult:
+        """Run `plan` in a session and return its result.
+
+        Raises:
+            _InterpreterExitedError: The interpreter exited before it started this run.
+        """
+        earlier_kills = session.group.memory_kills
         conf = configuration(plan, workspace.identity)
         conf["in_session"] = plan.python is not None and plan.request.code is not None
         if plan.python is not None and not conf["in_session"]:
@@ -402,42 +452,47 @@ class Sessions:
         call = SessionCall(launch, session)
         ended, collected = await call.run(
             timeout_seconds=plan.timeout_seconds,
-            watch=lambda it: watch(it, plan, workspace, group=session.group),
-            harvest=lambda: finish(asyncio.to_thread(workspace.collect, plan)),
+            watch=lambda child: watch(child, plan, workspace, group=session.group),
+            collect_output=lambda: finish(asyncio.to_thread(workspace.collect, plan)),
         )
-        if not call.stands and call.killed_by is None and not session.alive and session.has_run:
-            raise _NotTaken
+        # A new interpreter that exits before its first run is an error, which `build_result` raises.
+        if not call.is_ready and call.killed_by is None and not session.alive and session.has_run:
+            raise _InterpreterExitedError
         session.has_run = True
-        ran_out = session.group.memory_kills > kills
-        return build_result(plan, ended, collected, isolation=self._isolation, memory_ran_out=ran_out)
+        memory_ran_out = session.group.memory_kills > earlier_kills
+        return build_result(plan, ended, collected, isolation=self._isolation, memory_ran_out=memory_ran_out)
 
-    def _touch(self, key: Key) -> None:
-        self._kept.move_to_end(key)
+    def _mark_used(self, key: Key) -> None:
+        """Mark a session as used: it is closed last, and its idle time starts again."""
+        self._sessions.move_to_end(key)
         if key in self._timers:
             self._timers.pop(key).cancel()
-        self._timers[key] = asyncio.get_running_loop().call_later(self._idle_seconds, self._idle, key)
+        self._timers[key] = asyncio.get_running_loop().call_later(self._idle_seconds, self._end_idle, key)
 
-    def _idle(self, key: Key) -> None:
+    def _end_idle(self, key: Key) -> None:
+        """Close an idle session; if it is busy, its idle time starts again."""
         if self._locks[key].locked():
-            self._touch(key)
+            self._mark_used(key)
         else:
             self._note_lost(key, f"idle {self._idle_seconds:g} s")
-            self._drop(key)
+            self._close_in_background(key)
 
     def _note_lost(self, key: Key, reason: str) -> None:
-        """Remember why the state of a key is gone, for its next result."""
-        self._lost[key] = reason
-        if len(self._lost) > _MAX_REMEMBERED:
-            self._lost.popitem(last=False)
+        """Store why the state of a key was lost, for the result of its next run."""
+        self._lost_reasons[key] = reason
+        if len(self._lost_reasons) > _MAX_REMEMBERED_KEYS:
+            self._lost_reasons.popitem(last=False)
 
-    async def _lose(self, key: Key, reason: str) -> None:
+    async def _end_session(self, key: Key, reason: str) -> None:
+        """Note that the state of a key is lost, and close its session if there is one."""
         self._note_lost(key, reason)
-        session = self._kept.pop(key, None)
+        session = self._sessions.pop(key, None)
         if session is not None:
             await session.close()
 
-    def _drop(self, key: Key) -> None:
-        session = self._kept.pop(key, None)
+    def _close_in_background(self, key: Key) -> None:
+        """Remove the session of a key and close it in a background task."""
+        session = self._sessions.pop(key, None)
         if key in self._timers:
             self._timers.pop(key).cancel()
         if session is not None:

@@ -1,4 +1,4 @@
-"""Keeping warm sandboxes, and choosing the runs that use one."""
+"""The warm sandboxes of an executor, and which runs use one."""
 
 from __future__ import annotations
 
@@ -20,13 +20,16 @@ from bough.execution.warm.zygote import Key, WarmChild, WarmRung, Zygote, make_k
 
 MAX_KEPT: Final = 8
 IDLE_SECONDS: Final = 60.0
-_MAX_REMEMBERED: Final = 1000
+_MAX_REMEMBERED_KEYS: Final = 1000
 
 _log = logging.getLogger("bough.execution")
 
 
 class WarmSandboxes:
-    """Keeps at most `max_kept` zygotes, each until it was idle for `idle_seconds`; the least recently used ends first.
+    """The zygotes of an executor, at most one for plans with the same key.
+
+    At most `max_kept` exist at a time; the least recently used one that is idle is closed first. A zygote is also
+    closed after it was idle for `idle_seconds`.
 
     Args:
         counts: Counts started `zygotes`.
@@ -48,73 +51,74 @@ class WarmSandboxes:
         self._counts = counts
         self._max_kept = max_kept
         self._idle_seconds = idle_seconds
-        self._kept: OrderedDict[Key, Zygote] = OrderedDict()
+        self._zygotes: OrderedDict[Key, Zygote] = OrderedDict()
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._starting: dict[Key, asyncio.Task[None]] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._ran_cold: OrderedDict[Key, None] = OrderedDict()
 
     async def run(self, plan: Plan) -> CodeExecutionResult | None:
-        """Run `plan` in its zygote. Returns None, without running anything, if it is missing or busy."""
+        """Run `plan` in its zygote. Returns None and runs nothing if the zygote is missing, busy or dead."""
         key = make_key(plan)
-        zygote = self._kept.get(key)
+        zygote = self._zygotes.get(key)
         if zygote is None or zygote.busy.locked():
             return None
         async with zygote.busy:
             if not zygote.alive:
-                self._drop(key)
+                self._close_in_background(key)
                 return None
-            self._touch(key)
+            self._mark_used(key)
             try:
                 result = await self._run(plan, zygote)
             except Conflict:
-                self._drop(key)  # it may show a folder that differs from the checked one, for as long as it lives
+                self._close_in_background(key)  # it still has the mounts of its start, now of other files
                 raise
             if result is None:
-                self._drop(key)
+                self._close_in_background(key)
             return result
 
     async def _run(self, plan: Plan, zygote: Zygote) -> CodeExecutionResult | None:
+        """Run `plan` in a zygote; None if the zygote exited before the run was sent to it."""
         workspace = await finish(asyncio.to_thread(zygote.prepare, plan))
-        kills = zygote.group.memory_kills
+        earlier_kills = zygote.group.memory_kills
         child = WarmChild(zygote.launch(plan, workspace), zygote)
         try:
             ended, collected = await child.run(
                 timeout_seconds=plan.timeout_seconds,
-                watch=lambda it: watch(it, plan, workspace, group=zygote.group),
-                harvest=lambda: finish(asyncio.to_thread(_harvest, plan, workspace)),
+                watch=lambda running: watch(running, plan, workspace, group=zygote.group),
+                collect_output=lambda: finish(asyncio.to_thread(_collect_and_remove, plan, workspace)),
             )
         except BaseException as error:
             await finish(asyncio.to_thread(workspace.remove))
             if isinstance(error, ExecutorError) and not child.sent:
-                return None  # the zygote has died before it heard of the run
+                return None
             raise
-        ran_out = zygote.group.memory_kills > kills
-        return build_result(plan, ended, collected, isolation=self._isolation, memory_ran_out=ran_out)
+        memory_ran_out = zygote.group.memory_kills > earlier_kills
+        return build_result(plan, ended, collected, isolation=self._isolation, memory_ran_out=memory_ran_out)
 
     def has(self, plan: Plan) -> bool:
-        """Whether a zygote waits for plans like `plan`."""
-        zygote = self._kept.get(make_key(plan))
+        """Whether there is a zygote for plans like `plan`."""
+        zygote = self._zygotes.get(make_key(plan))
         return zygote is not None and zygote.alive
 
     def note_cold_run(self, plan: Plan) -> None:
-        """Count a run without a zygote; only the second one starts one, which a single run would not need."""
+        """Record a run without a zygote. The second one starts a zygote; for a single run it would be a waste."""
         key = make_key(plan)
         if key in self._ran_cold:
             self.expect(plan)
             return
         self._ran_cold[key] = None
-        if len(self._ran_cold) > _MAX_REMEMBERED:
+        if len(self._ran_cold) > _MAX_REMEMBERED_KEYS:
             self._ran_cold.popitem(last=False)
 
     def expect(self, plan: Plan) -> None:
         """Start a zygote for more runs like `plan` in the background, unless it exists."""
         key = make_key(plan)
-        if key not in self._kept and key not in self._starting:
+        if key not in self._zygotes and key not in self._starting:
             self._starting[key] = asyncio.get_running_loop().create_task(self._start(key, plan))
 
     async def settle(self) -> None:
-        """Wait until all starting zygotes are ready, and all ending ones have exited."""
+        """Wait until all zygotes that are starting are ready, and all that are closing have exited."""
         await asyncio.gather(*self._starting.values(), *self._closing, return_exceptions=True)
 
     async def close(self) -> None:
@@ -122,50 +126,53 @@ class WarmSandboxes:
         for task in self._starting.values():
             task.cancel()
         await self.settle()
-        for key in list(self._kept):
-            self._drop(key)
+        for key in list(self._zygotes):
+            self._close_in_background(key)
         await self.settle()
 
     async def _start(self, key: Key, plan: Plan) -> None:
+        """Start a zygote; close idle ones if there are too many. A failure is only logged."""
         try:
             zygote = await Zygote.start(plan, self._rung, self._run_directory)
         except OSError as error:
-            _log.warning("no warm sandbox could be started, runs stay cold: %s", error)
+            _log.warning("cannot start a warm sandbox; every run starts a new sandbox: %s", error)
             return
         finally:
             self._starting.pop(key, None)
         self._counts["zygotes"] += 1
-        self._kept[key] = zygote
-        self._touch(key)
-        while len(self._kept) > self._max_kept:
-            idle = [key for key, sandbox in self._kept.items() if not sandbox.busy.locked()]
-            self._drop(idle[0])  # the newest is idle
+        self._zygotes[key] = zygote
+        self._mark_used(key)
+        while len(self._zygotes) > self._max_kept:
+            idle_keys = [other for other, sandbox in self._zygotes.items() if not sandbox.busy.locked()]
+            self._close_in_background(idle_keys[0])  # there is at least one: the new zygote
 
-    def _touch(self, key: Key) -> None:
-        """Mark a zygote as used: it is evicted last, and its idle time starts again."""
-        self._kept.move_to_end(key)
+    def _mark_used(self, key: Key) -> None:
+        """Mark a zygote as used: it is closed last, and its idle time starts again."""
+        self._zygotes.move_to_end(key)
         if key in self._timers:
             self._timers.pop(key).cancel()
-        self._timers[key] = asyncio.get_running_loop().call_later(self._idle_seconds, self._idle, key)
+        self._timers[key] = asyncio.get_running_loop().call_later(self._idle_seconds, self._end_idle, key)
 
-    def _idle(self, key: Key) -> None:
-        zygote = self._kept.get(key)
+    def _end_idle(self, key: Key) -> None:
+        """Close an idle zygote; if it is busy, its idle time starts again."""
+        zygote = self._zygotes.get(key)
         if zygote is not None and zygote.busy.locked():
-            self._touch(key)
+            self._mark_used(key)
         else:
-            self._drop(key)
+            self._close_in_background(key)
 
-    def _drop(self, key: Key) -> None:
-        """Forget a zygote and end it in the background, after its current run."""
-        zygote = self._kept.pop(key, None)
+    def _close_in_background(self, key: Key) -> None:
+        """Remove the zygote of a key and close it in a background task, after its current run."""
+        zygote = self._zygotes.pop(key, None)
         if key in self._timers:
             self._timers.pop(key).cancel()
         if zygote is not None:
-            task = asyncio.get_running_loop().create_task(self._end(zygote))
+            task = asyncio.get_running_loop().create_task(self._close_when_idle(zygote))
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
 
-    async def _end(self, zygote: Zygote) -> None:
+    async def _close_when_idle(self, zygote: Zygote) -> None:
+        """Close a zygote; if it is alive, after its current run."""
         if zygote.alive:
             async with zygote.busy:
                 await asyncio.to_thread(zygote.close)
@@ -173,7 +180,7 @@ class WarmSandboxes:
             await asyncio.to_thread(zygote.close)
 
 
-def _harvest(plan: Plan, workspace: Workspace) -> Collected:
+def _collect_and_remove(plan: Plan, workspace: Workspace) -> Collected:
     """Return the output files, and remove the run's folders."""
     try:
         return workspace.collect(plan)

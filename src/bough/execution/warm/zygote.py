@@ -1,7 +1,7 @@
-"""Warm sandboxes: one with Python already started waits for the next run under the same `execution_id`.
+"""Warm sandboxes: a sandbox in which Python is already started, waiting for the next run of the same `execution_id`.
 
-A zygote is a bubblewrap sandbox whose first process keeps the rights to make mounts, runs nothing itself, and forks for
-every run. It serves one run at a time; what its runs share is the process namespace, which is emptied between them.
+A zygote is a bubblewrap sandbox whose first process may still create mounts. It runs no program itself, but forks for
+every run, one at a time. Its runs share one process namespace, in which every process is killed between them.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import Any, Final, Protocol
 
 from bough import tree
 from bough.execution.base import ExecutionLimits
-from bough.execution.process.cgroup import LateGroup
-from bough.execution.process.child import CONTROL, ChildProcess, Launch, processes_below
+from bough.execution.process.cgroup import DelayedGroup
+from bough.execution.process.child import CONTROL, ChildProcess, Descriptors, Launch, list_descendants
 from bough.execution.process.identity import Identity
 from bough.execution.process.run_directory import RunDirectory
 from bough.execution.process.workspace import Workspace
@@ -28,6 +28,7 @@ from bough.execution.request import Plan
 
 START_SECONDS: Final = 20.0
 Key = tuple[Any, ...]
+"""Everything of a plan that a warm sandbox or a persistent interpreter cannot change after its start."""
 
 
 class WarmRung(Protocol):
@@ -38,23 +39,26 @@ class WarmRung(Protocol):
         ...
 
     def warm_command(self, plan: Plan, folder: str, identity: Identity) -> tuple[list[str], tuple[int, ...]]:
-        """Return the command of a zygote for plans like `plan`, and the descriptors it inherits."""
+        """Return the command of a zygote for plans like `plan`, and the descriptors that it inherits.
+
+        Args:
+            folder: The host folder of the zygote's runs.
+        """
         ...
 
     def warm_configuration(self, plan: Plan, workspace: Workspace) -> dict[str, object]:
-        """Return the configuration of a run for the zygote's child."""
+        """Return the configuration of a run for the process that the zygote forks."""
         ...
 
 
 def make_key(plan: Plan) -> Key:
-    """Return the key of a plan; plans with equal keys can run in one zygote."""
+    """Return the key of a plan; plans with equal keys can run in the same zygote."""
     request = plan.request
-    shown_paths = tuple(sorted(plan.shown.items()))
     return (
         request.execution_id,
         plan.workspace,
         plan.mounts,
-        shown_paths,
+        tuple(sorted(plan.file_identities.items())),
         request.limits,
         request.network,
         request.guards,
@@ -63,10 +67,13 @@ def make_key(plan: Plan) -> Key:
 
 @dataclass
 class Zygote:
-    """One warm sandbox; `start` it before use, `close` it afterwards.
+    """One warm sandbox; created by `start`, ended by `close`.
 
     Attributes:
         folder: The host folder that contains the folders of its runs.
+        control: The socket over which it receives its runs.
+        busy: Locked during a run.
+        numbers: The numbers of its runs, which name their folders.
     """
 
     rung: WarmRung
@@ -76,7 +83,7 @@ class Zygote:
     limits: ExecutionLimits
     process: subprocess.Popen[bytes]
     control: socket.socket
-    group: LateGroup
+    group: DelayedGroup
     busy: asyncio.Lock
     numbers: count[int]
 
@@ -85,28 +92,28 @@ class Zygote:
         """Start a warm sandbox for plans like `plan`.
 
         Raises:
-            OSError: It could not be started, or was not ready in time.
+            OSError: The sandbox could not be started, or was not ready in time.
         """
         folder = await asyncio.to_thread(run_directory.new_folder)
         identity = rung.identity(plan)
-        control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        control, other_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         command, fds = rung.warm_command(plan, folder, identity)
         try:
             process = subprocess.Popen(  # noqa: S603, ASYNC220 - bough's own command; starting one takes 2 ms
-                [str(theirs.fileno()) if word == CONTROL else word for word in command],
+                [str(other_end.fileno()) if word == CONTROL else word for word in command],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 env={},
-                pass_fds=(*fds, theirs.fileno()),
+                pass_fds=(*fds, other_end.fileno()),
                 start_new_session=True,
             )
         finally:
-            theirs.close()
+            other_end.close()
             for fd in fds:
                 os.close(fd)
         limits = plan.request.limits
-        group = LateGroup(lambda: run_directory.new_group(limits))
+        group = DelayedGroup(lambda: run_directory.new_group(limits))
         zygote = cls(rung, run_directory, folder, identity, limits, process, control, group, asyncio.Lock(), count())
         try:
             await zygote._wait_ready()
@@ -116,23 +123,23 @@ class Zygote:
         return zygote
 
     async def _wait_ready(self) -> None:
-        """Wait until it reports that it is ready, and put it into its control group."""
+        """Wait until the sandbox reports that it is ready, and move it into its control group."""
         self.control.setblocking(False)
         loop = asyncio.get_running_loop()
         if await asyncio.wait_for(loop.sock_recv(self.control, 16), START_SECONDS) != b"r":
             raise OSError("the warm sandbox did not start")
-        await asyncio.to_thread(self.group.enter, lambda: processes_below(self.process.pid))
+        await asyncio.to_thread(self.group.enter, lambda: list_descendants(self.process.pid))
 
     @property
     def alive(self) -> bool:
-        """Whether it is still running."""
+        """Whether the sandbox is still running."""
         return self.control.fileno() >= 0 and self.process.poll() is None
 
     def prepare(self, plan: Plan) -> Workspace:
         """Create the folders of a run below the zygote's folder. Blocks."""
         folder = os.path.join(self.folder, str(next(self.numbers)))
         os.mkdir(folder)
-        os.chmod(folder, 0o711)  # noqa: S103 - the run's own user passes through
+        os.chmod(folder, 0o711)  # noqa: S103 - the run's user enters it
         return Workspace.prepare(plan, self.run_directory, self.identity, folder=folder)
 
     def launch(self, plan: Plan, workspace: Workspace) -> Launch:
@@ -148,7 +155,7 @@ class Zygote:
         )
 
     def send(self, fds: Sequence[int]) -> None:
-        """Request a run with these descriptors.
+        """Start a run with the descriptors of configuration, stdin, stdout, stderr and status socket.
 
         Raises:
             OSError: The zygote has exited.
@@ -156,13 +163,13 @@ class Zygote:
         self.control.sendmsg([b"g"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))])
 
     def kill(self) -> None:
-        """Kill it and everything in it."""
+        """Kill the sandbox with all of its processes."""
         with suppress(ProcessLookupError):
             self.process.kill()
 
     def close(self) -> None:
-        """End it and remove its folder. Idempotent. Blocks until it has exited."""
-        self.control.close()
+        """End the sandbox and remove its folder. Idempotent. Blocks until the sandbox has exited."""
+        self.control.close()  # on which the zygote exits
         try:
             self.process.wait(1.0)
         except subprocess.TimeoutExpired:
@@ -174,7 +181,11 @@ class Zygote:
 
 
 class WarmChild(ChildProcess):
-    """A run that a zygote forks; it ends when the zygote reports or exits."""
+    """A run in a zygote; it ends when the zygote reports its end or exits.
+
+    Attributes:
+        sent: Whether the zygote has received the run.
+    """
 
     def __init__(self, launch: Launch, zygote: Zygote) -> None:
         super().__init__(launch)
@@ -186,21 +197,20 @@ class WarmChild(ChildProcess):
         """The pid of the zygote's bubblewrap process."""
         return self._zygote.process.pid
 
-    def _spawn(self, fds: tuple[int, int | None, int, int, int]) -> None:
+    def _spawn(self, fds: Descriptors) -> None:
         conf, stdin, stdout, stderr, status = fds
-        null = os.open(os.devnull, os.O_RDONLY) if stdin is None else None
+        source = os.open(os.devnull, os.O_RDONLY) if stdin is None else os.dup(stdin)
         try:
-            self._zygote.send([conf, stdin if null is None else null, stdout, stderr, status])  # type: ignore[list-item]
+            self._zygote.send([conf, source, stdout, stderr, status])
             self.sent = True
         finally:
-            if null is not None:
-                os.close(null)
+            os.close(source)
 
     def _kill(self) -> None:
         if not self._exited.done():
             self._zygote.kill()
 
-    def _hang_up(self) -> None:
-        super()._hang_up()
+    def _close_status(self) -> None:
+        super()._close_status()
         if not self._exited.done():
             self._exited.set_result(None)
