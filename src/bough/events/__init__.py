@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from bough.events.erasure.receipt import ErasureReceipt as ErasureReceipt
     from bough.events.model import CheckRan as CheckRan
     from bough.events.model import Condensed as Condensed
     from bough.events.model import ConversationStarted as ConversationStarted
@@ -69,6 +70,7 @@ else:
                 "TaskNoted TextPart ToolCalled ToolFailed ToolInterrupted ToolRejected ToolReturned Usage UsageAdded "
                 "UserMessage"
             ),
+            "bough.events.erasure.receipt": "ErasureReceipt",
             "bough.events.open": "open_store",
             "bough.events.record": "ConversationFilter ConversationRecord Lease Page StoredEvent",
             "bough.events.store": "Cut EventStore StoreAdmin",

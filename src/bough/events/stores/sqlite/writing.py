@@ -181,9 +181,14 @@ class SqliteWriting(SqliteReading, RelationalWriting):
             raise faults.event_exists(cid) from error
         self.notifications.append((cid, first, draft))
 
-    def _erase(self, row: ConversationRow) -> None:
-        super()._erase(row)
+    def count_rows(self) -> Mapping[str, int]:
+        """Return the rows of each table. O(store), as the compaction after an erasure is."""
+        names = self.db.execute("select name from sqlite_master where type = 'table'").fetchall()
+        return {name: self.db.execute(f'select count(*) from "{name}"').fetchone()[0] for (name,) in names}
+
+    def _erase(self, row: ConversationRow) -> tuple[int, int]:
         self.scrubbed = True
+        return super()._erase(row)
 
     def _read_source(self, cid: UUID) -> _Source:
         row = self.db.execute(self.sql["source"], {"id": cid.bytes}).fetchone()
