@@ -165,10 +165,8 @@ class RelationalWriting(RelationalReading):
         if row is None:
             raise faults.no_remains(cid)
         readers = tuple(UUID(bytes=id) for (id,) in self.run("readers", cid=row.number))
-        named_by = [
-            *([] if row.deleted else [cid]),
-            *readers,
-        ]  # a tombstone has lost its owner; its forks have the same
+        # A tombstone has lost its owner, and its forks have the same.
+        named_by = [*([] if row.deleted else [cid]), *readers]
         owner = self.get(named_by[0]).owner if named_by else None
         before = self.count_rows()
         events, size = self._erase(row)

@@ -183,8 +183,7 @@ class SqliteWriting(SqliteReading, RelationalWriting):
 
     def count_rows(self) -> Mapping[str, int]:
         """Return the rows of each table. O(store), as the compaction after an erasure is."""
-        names = self.db.execute("select name from sqlite_master where type = 'table'").fetchall()
-        return {name: self.db.execute(f'select count(*) from "{name}"').fetchone()[0] for (name,) in names}
+        return {name: self.db.execute(count).fetchone()[0] for name, count in self.run("count_statements")}
 
     def _erase(self, row: ConversationRow) -> tuple[int, int]:
         self.scrubbed = True
