@@ -91,15 +91,13 @@ class ErasureReceipt:
     @classmethod
     def from_json(cls, document: JsonObject) -> ErasureReceipt:
         """Return the receipt of a document that `to_json` made."""
-        return cls(
-            **document
-            | {
-                "id": UUID(document["id"]),
-                "erased_at": datetime.fromisoformat(document["erased_at"]),
-                "forks": tuple(UUID(fork) for fork in document["forks"]),
-                "not_covered": tuple(document["not_covered"]),
-            }
-        )
+        fields: JsonObject = {
+            "id": UUID(document["id"]),
+            "erased_at": datetime.fromisoformat(document["erased_at"]),
+            "forks": tuple(UUID(fork) for fork in document["forks"]),
+            "not_covered": tuple(document["not_covered"]),
+        }
+        return cls(**{**document, **fields})
 
     def dump(self) -> str:
         """Return the text that stores keep, with the owner."""

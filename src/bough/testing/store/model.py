@@ -259,9 +259,16 @@ class ModelEventStore(BaseEventStore):
             if not log.record.deleted:
                 self._mark_deleted(cid)
             shared = len(log.own) if cid in self._logs else 0
-            counts = {"events": len(sizes), "bytes": sum(sizes), "shared_events": shared}
-            now, owner = self._clock.now(), log.record.owner
-            receipt = ErasureReceipt(id=cid, erased_at=now, forks=forks, is_compacted=True, owner=owner, **counts)
+            receipt = ErasureReceipt(
+                id=cid,
+                erased_at=self._clock.now(),
+                events=len(sizes),
+                bytes=sum(sizes),
+                shared_events=shared,
+                forks=forks,
+                is_compacted=True,
+                owner=log.record.owner,
+            )
             self._receipts[cid] = receipt
             return receipt
 
