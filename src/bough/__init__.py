@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from bough.effects import LostCall as LostCall
     from bough.effects import effect_key as effect_key
     from bough.events import ConversationFilter as ConversationFilter
+    from bough.events import ErasureReceipt as ErasureReceipt
     from bough.events import EventStore as EventStore
     from bough.events import StoredEvent as StoredEvent
     from bough.events import open_store as open_store
@@ -102,7 +103,7 @@ else:
             "bough.conversation.log.condenser": "KeepFirstCondenser SummarizingCondenser",
             "bough.conversation.once": "arun run",
             "bough.effects": "LostCall effect_key",
-            "bough.events": "ConversationFilter EventStore StoredEvent open_store open_store_sync",
+            "bough.events": "ConversationFilter ErasureReceipt EventStore StoredEvent open_store open_store_sync",
             "bough.execution": (
                 "CodeExecutionInput CodeExecutionResult CodeExecutor ContainerCodeExecutor LocalSandboxCodeExecutor "
                 "Mount TaskContainerExecutor UnsafeLocalCodeExecutor"

@@ -16,6 +16,7 @@ from typing_extensions import override
 
 from bough.agents.delegation_protocol import Delegation
 from bough.conversation.agent import AgentLike, AgentOf, apply_defaults, resolve_spec_model
+from bough.conversation.collection import ConversationCollection
 from bough.conversation.control import ConversationControl
 from bough.conversation.current_run import CurrentRun
 from bough.conversation.follow import follow
@@ -27,7 +28,7 @@ from bough.conversation.log.condenser import NoCondenser, SummarizingCondenser
 from bough.conversation.log.listeners import OnEvent, Update
 from bough.conversation.message import add_inputs, events_of, fetch_inputs, is_sent, make_hook_events, refuse_untrusted
 from bough.conversation.message import check_message as message_event
-from bough.conversation.open import Beginning, create_or_open, read_page, reopen
+from bough.conversation.open import Beginning, create_or_open, reopen
 from bough.conversation.parts import require_delegation
 from bough.conversation.result import OutputT, RunResult, T
 from bough.conversation.rules import GivenRules, Rules
@@ -41,7 +42,7 @@ from bough.events.content import Source
 from bough.events.draft import parse_id
 from bough.events.lease import hold_lease
 from bough.events.model import Event, FilePart, ImagePart, PauseRequested, UsageAdded, UserMessage
-from bough.events.record import ConversationFilter, ConversationRecord, Page
+from bough.events.record import ConversationRecord
 from bough.events.store import EventStore
 from bough.execution.base import CodeExecutor
 from bough.guard import Limits
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
     from bough.conversation.remote.remote import RemoteConversation
 
 
-class AsyncConversation(ConversationControl[T]):
+class AsyncConversation(ConversationControl[T], ConversationCollection):
     """An open conversation whose agent answers with `T`.
 
     Create one with `create`, `open` or `fork`. Close it with `aclose` or `async with`.
@@ -219,27 +220,6 @@ class AsyncConversation(ConversationControl[T]):
         async with parts.environment.close_on_failure():
             require_delegation(parts.agent.spec, broker)
         return cls(parts)
-
-    @classmethod
-    async def list(
-        cls,
-        store: EventStore | str | None = None,
-        *,
-        filter: ConversationFilter | None = None,
-        cursor: str | None = None,
-        limit: int = 50,
-        settings: Settings | None = None,
-        server: str | None = None,
-        api_key: str | None = None,
-    ) -> Page:
-        """Return a page of the store's or of a server's conversations, most recently updated first."""
-        if server is not None:
-            from bough.conversation.remote.remote import RemoteConversation, require_absent
-
-            require_absent(store=store, settings=settings)
-            connection: Any = {"server": server, "api_key": api_key}
-            return await RemoteConversation.list(filter=filter, cursor=cursor, limit=limit, **connection)
-        return await read_page(store, filter, cursor, limit, settings or Settings.load())
 
     @property
     @override

@@ -32,10 +32,9 @@ from bough.conversation.quarantine import quarantine
 from bough.conversation.rules import GivenRules, Rules, RulesInForce
 from bough.conversation.skills import make_always_active_events
 from bough.errors import Conflict, InvalidInput
-from bough.events import open_store
 from bough.events.draft import check_tags, check_title, parse_id
 from bough.events.model import ConversationStarted, Event, StateChanged
-from bough.events.record import ConversationFilter, ConversationRecord, Page
+from bough.events.record import ConversationRecord
 from bough.events.store import EventStore
 from bough.execution.base import CodeExecutor
 from bough.guard import Secrets
@@ -254,20 +253,3 @@ async def reopen(
         if record_agent and given_spec is not None and given_spec.snapshot() != state.agent:
             await journal.append(StateChanged(changes=agent_changes(builder.blueprint)))
     return Parts(journal=journal, record=record, agent=builder, environment=environment, rules=rules)
-
-
-async def read_page(
-    store: EventStore | str | None,
-    filter: ConversationFilter | None,
-    cursor: str | None,
-    limit: int,
-    settings: Settings,
-) -> Page:
-    """Return a page of a store's conversations. A store given by its URL is opened and closed again."""
-    if store is not None and not isinstance(store, str):
-        return await store.list(filter, cursor, limit)
-    opened = await open_store(store or settings.store, keep_copy=settings.copy_before_upgrade)
-    try:
-        return await opened.list(filter, cursor, limit)
-    finally:
-        await opened.aclose()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import builtins
 import warnings
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeAlias, TypeVar, Unpack, cast, overload
 from uuid import UUID
 
 from pydantic_ai.messages import ModelMessage
@@ -26,9 +26,10 @@ from bough.conversation.message import add_inputs
 from bough.conversation.result import OutputT, RunResult, T, WaitingCall
 from bough.conversation.rules import GivenRules
 from bough.events.content import Source
+from bough.events.erasure.receipt import ErasureReceipt
 from bough.events.model import Event, FilePart, ImagePart, Usage, UserMessage
 from bough.events.record import ConversationFilter, ConversationRecord, Page, Status, StoredEvent
-from bough.events.store import EventStore
+from bough.events.store import EventStore, StoreAdmin
 from bough.execution.base import CodeExecutor
 from bough.guard import Limits, Policy
 from bough.portal import Portal, portal
@@ -126,6 +127,81 @@ class Conversation(Generic[T]):
         """Return a page of a store's or a server's conversations; see `AsyncConversation.list`."""
         options: Any = {"settings": settings, "server": server, "api_key": api_key}
         return portal().call(AsyncConversation.list, store, filter=filter, cursor=cursor, limit=limit, **options)
+
+    @overload
+    @classmethod
+    def delete(
+        cls,
+        id: UUID | str,
+        *,
+        erase: Literal[True],
+        store: EventStore | str | None = None,
+        settings: Settings | None = None,
+        server: str | None = None,
+        api_key: str | None = None,
+    ) -> ErasureReceipt: ...
+
+    @overload
+    @classmethod
+    def delete(
+        cls,
+        id: UUID | str,
+        *,
+        erase: bool = False,
+        store: EventStore | str | None = None,
+        settings: Settings | None = None,
+        server: str | None = None,
+        api_key: str | None = None,
+    ) -> ErasureReceipt | None: ...
+
+    @classmethod
+    def delete(
+        cls,
+        id: UUID | str,
+        *,
+        erase: bool = False,
+        store: EventStore | str | None = None,
+        settings: Settings | None = None,
+        server: str | None = None,
+        api_key: str | None = None,
+    ) -> ErasureReceipt | None:
+        """Delete a conversation; see `AsyncConversation.delete`."""
+        options: Any = {"store": store, "settings": settings, "server": server, "api_key": api_key}
+        return portal().call(AsyncConversation.delete, id, erase=erase, **options)
+
+    @classmethod
+    def export(
+        cls,
+        id: UUID | str,
+        path: str | Path,
+        *,
+        exist_ok: bool = False,
+        salvage: bool = False,
+        store: EventStore | str | None = None,
+        settings: Settings | None = None,
+        server: str | None = None,
+        api_key: str | None = None,
+    ) -> ConversationRecord:
+        """Write a conversation to a bundle; see `AsyncConversation.export`."""
+        options: Any = {"store": store, "settings": settings, "server": server, "api_key": api_key}
+        return portal().call(AsyncConversation.export, id, path, exist_ok=exist_ok, salvage=salvage, **options)
+
+    @classmethod
+    def import_(
+        cls,
+        path: str | Path,
+        *,
+        signed_by: Collection[str] = (),
+        accept_unknown: bool = False,
+        store: StoreAdmin | str | None = None,
+        settings: Settings | None = None,
+        server: str | None = None,
+        api_key: str | None = None,
+    ) -> ConversationRecord:
+        """Import a conversation from a bundle; see `AsyncConversation.import_`."""
+        options: Any = {"store": store, "settings": settings, "server": server, "api_key": api_key}
+        keys: Any = {"signed_by": signed_by, "accept_unknown": accept_unknown}
+        return portal().call(AsyncConversation.import_, path, **keys, **options)
 
     def _start(self, factory: Callable[..., Awaitable[_Core[T]]], *args: Any, **kwargs: Any) -> None:
         self._create_core(portal(), factory, *args, **kwargs)

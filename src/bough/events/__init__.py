@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from bough.events.erasure.receipt import ErasureReceipt as ErasureReceipt
     from bough.events.model import CheckRan as CheckRan
     from bough.events.model import Condensed as Condensed
     from bough.events.model import ConversationStarted as ConversationStarted
@@ -71,6 +72,7 @@ else:
                 "UserMessage"
             ),
             "bough.events.open": "open_store open_store_sync",
+            "bough.events.erasure.receipt": "ErasureReceipt",
             "bough.events.record": "ConversationFilter ConversationRecord Lease Page StoredEvent",
             "bough.events.store": "Cut EventStore StoreAdmin",
             "bough.events.stores.postgres": "PostgresEventStore",

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     from bough.events.draft import ForkFields, ImportPiece
+    from bough.events.erasure.receipt import ErasureReceipt
     from bough.events.integrity import Census, Integrity
     from bough.events.model import Event
 
@@ -289,7 +290,18 @@ class EventStore(Protocol):
         """Delete a conversation.
 
         `tombstone`: remove it from lists, and delete its events except those that live forks share. `erase`: also
-        replace shared payloads by typed stubs, in every branch. `cascade`: also delete all its forks.
+        replace shared payloads by typed stubs, in every branch, as `erase` does. `cascade`: also delete all its forks.
+        """
+        ...
+
+    async def erase(self, cid: UUID) -> ErasureReceipt:
+        """Delete a conversation so that the store's files keep no byte of its content. Also erases deleted ones.
+
+        Forks that share its events keep typed stubs. Repeating the call returns the same receipt. O(store): SQLite's
+        file and Postgres' tables are rewritten, and other writers wait.
+
+        Raises:
+            NotFound: No row of the conversation exists, and no receipt of its erasure.
         """
         ...
 

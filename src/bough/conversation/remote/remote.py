@@ -38,6 +38,7 @@ from bough.conversation.rules import GivenRules
 from bough.errors import Conflict, InvalidInput, NotSupported
 from bough.events.content import Source
 from bough.events.draft import parse_id
+from bough.events.erasure.receipt import ErasureReceipt
 from bough.events.model import Event, FilePart, ImagePart, UserMessage
 from bough.events.record import ConversationFilter, ConversationRecord, Page
 from bough.types import JsonObject, new_id
@@ -113,12 +114,7 @@ class RemoteConversation(RemoteRuns[T]):
             NotSupported: Rules are given, which only the server can change.
         """
         require_absent(**rules)
-        try:
-            cid = UUID(str(id))
-        except ValueError as error:
-            raise InvalidInput(
-                f"{id!r:.80} is not a complete id", hint="a server accepts no abbreviated ids: give the whole UUID"
-            ) from error
+        cid = _whole_id(id)
         transport = ServerTransport(server, api_key)
         try:
             record = read_record(await transport.send("GET", f"/api/conversations/{cid}"))
@@ -148,6 +144,19 @@ class RemoteConversation(RemoteRuns[T]):
         finally:
             await transport.aclose()
         return Page(items=[read_record(item) for item in page["items"]], next_cursor=page["next_page_id"])
+
+    @classmethod
+    async def delete(
+        cls, id: UUID | str, *, erase: bool = False, server: str, api_key: str | None = None
+    ) -> ErasureReceipt | None:
+        """Delete or erase a conversation on a server; see `AsyncConversation.delete`. Erasing needs the role admin."""
+        transport = ServerTransport(server, api_key)
+        try:
+            query = {"mode": "erase" if erase else "tombstone"}
+            document = await transport.send("DELETE", f"/api/conversations/{_whole_id(id)}", query=query)
+        finally:
+            await transport.aclose()
+        return ErasureReceipt.from_json(document["erasure"]) if erase else None
 
     @classmethod
     async def import_(
@@ -292,3 +301,13 @@ class RemoteConversation(RemoteRuns[T]):
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
+
+
+def _whole_id(id: UUID | str) -> UUID:
+    """Return an id that a server accepts. Raises `InvalidInput` for an abbreviated one."""
+    try:
+        return UUID(str(id))
+    except ValueError as error:
+        raise InvalidInput(
+            f"{id!r:.80} is not a complete id", hint="a server accepts no abbreviated ids: give the whole UUID"
+        ) from error

@@ -19,6 +19,15 @@ def no_conversation(cid: UUID) -> NotFound:
     )
 
 
+def no_remains(cid: UUID) -> NotFound:
+    """Return the error for erasing a conversation of which the store has neither a row nor a receipt."""
+    return NotFound(
+        f"there is nothing of a conversation {cid} to erase",
+        hint="if it was deleted, no row is left of it; the next erasure of any conversation rewrites free space, too",
+        details={"conversation": str(cid)},
+    )
+
+
 def row_damage(cid: UUID) -> CorruptLog:
     """Return the error for a conversation whose row is damaged: none of its values can be trusted."""
     finding = report_damaged_row(cid)

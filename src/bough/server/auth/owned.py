@@ -11,6 +11,7 @@ from typing import IO, TYPE_CHECKING, Any, TypeAlias, TypeVar, Unpack
 from uuid import UUID
 
 from bough.errors import Conflict, NotFound
+from bough.events.erasure.receipt import ErasureReceipt, read_receipt
 from bough.events.lease_renewal import RenewedLease
 from bough.events.model import Event
 from bough.events.record import (
@@ -319,6 +320,30 @@ class OwnedStore:
         await self._require_owned(cid)
         self._checked_at.pop(cid, None)
         await self._store.delete(cid, mode)
+
+    async def erase(self, cid: UUID) -> ErasureReceipt:
+        """Erase a conversation of the owner, or the remains of a deleted one."""
+        try:
+            await self._require_owned(cid)
+        except NotFound:
+            await self._require_erasable(cid)
+        self._checked_at.pop(cid, None)
+        return await self._store.erase(cid)
+
+    async def _require_erasable(self, cid: UUID) -> None:
+        """Raise `NotFound` unless a deleted conversation belongs to the owner.
+
+        A tombstone has no owner, but its living forks have, and so does a receipt.
+        """
+        receipt = await read_receipt(self._store, cid)
+        if receipt is not None and receipt.owner == self._owner:
+            return
+        try:
+            record = await self._store.peek(cid)
+        except NotFound:
+            raise make_missing(cid) from None
+        if not record.deleted or not (await self.list(ConversationFilter(root=record.root), limit=1)).items:
+            raise make_missing(cid)
 
     async def export(self, cid: UUID, file: IO[bytes], *, key: Any = None, salvage: bool = False) -> None:
         """Write a conversation of the owner to a bundle."""

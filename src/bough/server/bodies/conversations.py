@@ -13,7 +13,7 @@ from bough.errors import InvalidInput
 from bough.events.model import UserMessage
 from bough.events.record import Status
 from bough.server.bodies.agents import AgentBody, AgentForm, ModelName, is_openhands_agent
-from bough.server.bodies.base import MAX_SEQ, Flag, Form, Integer, LenientForm, Moment, Reason, Tags, Title
+from bough.server.bodies.base import MAX_SEQ, Flag, Form, Integer, LenientForm, Moment, Reason, Success, Tags, Title
 from bough.server.bodies.events import ContentItem, NewMessage
 from bough.server.bodies.rules import AllowForm, CondenserForm, LimitsForm, PolicyForm
 from bough.types import JsonObject
@@ -29,6 +29,12 @@ class WorkspaceForm(Form):
 
     working_dir: str | None = Field(default=None, min_length=1, max_length=4096)
     policy: Literal["shared"] | None = None
+
+
+class Deletion(Success):
+    """The conversation was deleted; `erasure` is the receipt if it was erased."""
+
+    erasure: JsonObject | None = None
 
 
 _NEWER_FIELDS = frozenset({"allow_list", "condenser"})

@@ -11,12 +11,12 @@ from starlette.status import HTTP_201_CREATED, HTTP_304_NOT_MODIFIED
 
 from bough.conversation.fork.compare import Comparison, compare
 from bough.conversation.fork.orphans import remove_made
-from bough.errors import Conflict, InvalidInput
+from bough.errors import Conflict, InvalidInput, NotFound
 from bough.events.model import StateChanged
 from bough.events.record import ConversationFilter, ConversationRecord, DeleteMode, Order
 from bough.server.access import Access, Reader, Writer
 from bough.server.bodies.base import ItemPage, Success, answer_page
-from bough.server.bodies.conversations import AnyStart, Change, ConversationPage, ConversationQuery, Graft
+from bough.server.bodies.conversations import AnyStart, Change, ConversationPage, ConversationQuery, Deletion, Graft
 from bough.server.bodies.info import (
     ComparedFile,
     ComparedSide,
@@ -119,29 +119,37 @@ async def change_conversation(id: ConversationId, body: Change, access: Writer, 
     return Success()
 
 
-@routes.delete("/api/conversations/{id}")
+@routes.delete("/api/conversations/{id}", response_model_exclude_none=True)
 async def delete_conversation(
     id: ConversationId, access: Writer, mode: DeleteMode = "tombstone", if_match: IfMatch = None
-) -> Success:
+) -> Deletion:
     """Delete a conversation. `erase` also erases events shared with forks, `cascade` deletes the forks.
 
-    Both need the role admin.
+    Both need the role admin. `erase` also erases what a deleted conversation left, and returns a receipt.
     """
     if mode != "tombstone":
         access.caller.require("admin")
-    record = await access.store.get(id)
+    try:
+        record = await access.store.get(id)
+    except NotFound:
+        if mode != "erase":
+            raise
+        return Deletion(erasure=(await access.store.erase(id)).to_json())
     require_match(record, if_match)
     affected = [record] if mode != "cascade" else await _list_branches(access, record)
     live = await access.services.runs.live_among(affected)
     if live or any(conversation.status == "running" for conversation in affected):
         subject = "the conversation" if len(affected) == 1 else "the conversation or one of its forks"
         raise Conflict(f"{subject} is running", hint="interrupt it first")
-    services = access.services
-    await access.store.delete(id, mode)
+    services, erasure = access.services, None
+    if mode == "erase":
+        erasure = (await access.store.erase(id)).to_json()
+    else:
+        await access.store.delete(id, mode)
     services.states.forget(id)
     await remove_made(services.store, services.settings.home, affected)
     await access.services.webhooks.note_deletion(access.caller.tenant, id)
-    return Success()
+    return Deletion(erasure=erasure)
 
 
 @routes.get("/api/conversations/{id}/lineage")

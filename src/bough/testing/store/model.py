@@ -13,6 +13,7 @@ from uuid import UUID
 from bough.errors import InvalidInput
 from bough.events.codec import stub
 from bough.events.draft import Draft, ImportPiece, clean_changes, draft, new_record
+from bough.events.erasure.receipt import ErasureReceipt
 from bough.events.integrity import Census
 from bough.events.record import (
     ConversationFilter,
@@ -58,6 +59,7 @@ class ModelEventStore(BaseEventStore):
         self._clock = clock or SystemClock()
         self._lock = threading.RLock()
         self._logs: dict[UUID, _Log] = {}
+        self._receipts: dict[UUID, ErasureReceipt] = {}
         self._places: dict[bytes, tuple[UUID, int]] = {}
         self._numbers = 0
 
@@ -229,16 +231,46 @@ class ModelEventStore(BaseEventStore):
 
     async def delete(self, cid: UUID, mode: DeleteMode = "tombstone") -> None:
         """Delete a conversation. See `EventStore.delete`."""
+        if mode == "erase":
+            await self.erase(cid)
+            return
         with self._open():
-            log = self._living(cid)
+            self._living(cid)
             if mode == "cascade":
                 for fork in self._below(cid):
                     self._mark_deleted(fork)
-            elif mode == "erase":
-                self._erase(log)
             elif mode != "tombstone":
                 raise InvalidInput(f"unknown delete mode {mode!r}", hint="use tombstone, erase or cascade")
             self._mark_deleted(cid)
+
+    async def erase(self, cid: UUID) -> ErasureReceipt:
+        """Erase a conversation. See `EventStore.erase`."""
+        with self._open():
+            log, earlier = self._logs.get(cid), self._receipts.get(cid)
+            if log is None:
+                if earlier is None:
+                    raise faults.no_remains(cid)
+                return earlier
+            sizes = self._erase(log)
+            if log.record.deleted and not sizes and earlier is not None:
+                return earlier
+            heads = [id for id, other in self._logs.items() if id != cid and not other.record.deleted]
+            forks = tuple(id for id in heads if cid in [owner for owner, *_ in self._ranges(id)])
+            if not log.record.deleted:
+                self._mark_deleted(cid)
+            shared = len(log.own) if cid in self._logs else 0
+            receipt = ErasureReceipt(
+                id=cid,
+                erased_at=self._clock.now(),
+                events=len(sizes),
+                bytes=sum(sizes),
+                shared_events=shared,
+                forks=forks,
+                is_compacted=True,
+                owner=log.record.owner,
+            )
+            self._receipts[cid] = receipt
+            return receipt
 
     async def scan(self, after: int = 0, limit: int = 500) -> builtins.list[ConversationRecord]:
         """Return conversations by number. See `EventStore.scan`."""
@@ -410,8 +442,11 @@ class ModelEventStore(BaseEventStore):
             forks_below += [fork.id for fork in forks if not fork.deleted]
         return forks_below
 
-    def _erase(self, log: _Log) -> None:
+    def _erase(self, log: _Log) -> list[int]:
+        """Replace payloads by stubs, and return the bytes of each one that had content."""
+        sizes = [len(stored.raw) for stored in log.own if stub(stored.kind, stored.raw) != stored.raw]
         log.own = StoredEvent.of_rows((*stored[:4], stub(stored.kind, stored.raw)) for stored in log.own)
+        return sizes
 
     def _mark_deleted(self, cid: UUID) -> None:
         log = self._living(cid)

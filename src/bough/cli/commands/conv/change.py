@@ -4,36 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Sequence
-from contextlib import AsyncExitStack, suppress
-from typing import TYPE_CHECKING, Annotated, get_args
+from typing import Annotated, get_args
 
 import typer
 
 from bough.cli import options
 from bough.cli.commands.conv.look import record_json
-from bough.cli.render import Report
+from bough.cli.progress import Progress
+from bough.cli.render import Report, renderer_for
 from bough.cli.target import Target, short
 from bough.cli.text import Line, harmless, line, one_line
-from bough.errors import Conflict, InvalidInput
-from bough.events.lease import hold_lease
+from bough.conversation.collection import Affected, delete_conversations, find_affected
+from bough.errors import InvalidInput
+from bough.events.erasure.receipt import ErasureReceipt
 from bough.events.record import ConversationRecord
-from bough.events.store import DeleteMode, EventStore
+from bough.events.store import DeleteMode
 from bough.settings import Settings
-
-if TYPE_CHECKING:
-    from uuid import UUID
 
 _MODE_EFFECTS: dict[DeleteMode, str] = {
     "tombstone": "hidden from lists; events that a fork shares stay",
     "erase": "the content of its events is erased, also in forks that share them; this cannot be undone",
     "cascade": "all its forks are deleted, too; this cannot be undone",
 }
-
-_INTERRUPT_SECONDS = 30
-"""Time limit for an interrupted run to end; it may wait for blocking functions or for the end of its lease."""
-
-_POLL_SECONDS = 0.1
 
 
 def tag(
@@ -74,6 +66,9 @@ def delete(
             "--mode", metavar="tombstone|erase|cascade", help="Hide it, erase its content, or delete its forks too."
         ),
     ] = "tombstone",
+    erase: Annotated[
+        bool, typer.Option("--erase", help="As --mode erase: leave no byte of it in the store, and show a receipt.")
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be deleted.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Interrupt it first if it is running.")] = False,
@@ -84,11 +79,16 @@ def delete(
     """Delete a conversation."""
     name = Target.parse_whole(id)
     delete_mode = _parse_mode(mode)
+    if erase and delete_mode == "cascade":
+        raise InvalidInput("--erase does not erase forks", hint="erase each fork by its id, then this conversation")
+    delete_mode = "erase" if erase else delete_mode
     settings = options.load_settings(home, store)
-    records = asyncio.run(_list_affected(settings, name, delete_mode))
+    affected = asyncio.run(_find_affected(settings, name, delete_mode))
+    records, receipt = affected.records, None
     if not dry_run:
-        _confirm(records, delete_mode, yes=yes, json=json)
-        asyncio.run(_delete(settings, records, delete_mode, force=force))
+        _confirm(affected, delete_mode, yes=yes, json=json)
+        progress = Progress(renderer_for(json=json), "seconds")
+        receipt = asyncio.run(_delete(settings, affected, delete_mode, progress, force=force))
     effect = "would be deleted" if dry_run else "deleted"
     return Report(
         command="conv delete",
@@ -96,8 +96,12 @@ def delete(
             "mode": delete_mode,
             "deleted": not dry_run,
             "conversations": [record_json(record) for record in records],
+            "erasure": None if receipt is None else receipt.to_json(),
         },
-        blocks=[line((short(record.id), "id"), f"  {_title(record)}  {effect}") for record in records],
+        blocks=[
+            *(line((short(record.id), "id"), f"  {_title(record)}  {effect}") for record in records),
+            *(line(text) for text in (() if receipt is None else str(receipt).splitlines())),
+        ],
     )
 
 
@@ -133,71 +137,28 @@ async def _set_tags(
         return await store.get(record.id)
 
 
-async def _list_affected(settings: Settings, name: str, mode: DeleteMode) -> list[ConversationRecord]:
-    """Return the conversation and, with `cascade`, every fork below it."""
+async def _find_affected(settings: Settings, name: str, mode: DeleteMode) -> Affected:
     async with options.open_settings_store(settings) as store:
-        record = await store.get(await store.resolve(name))
-        return [record, *(await _list_descendants(store, record.id) if mode == "cascade" else [])]
+        return await find_affected(store, name, mode)
 
 
-async def _list_descendants(store: EventStore, cid: UUID) -> list[ConversationRecord]:
-    """Return all forks below a conversation, also those below deleted forks, without the deleted ones."""
-    descendants: list[ConversationRecord] = []
-    pending = [cid]
-    while pending:
-        forks = await store.children(pending.pop())
-        descendants += [fork for fork in forks if not fork.deleted]
-        pending += [fork.id for fork in forks]
-    return descendants
+async def _delete(
+    settings: Settings, affected: Affected, mode: DeleteMode, progress: Progress, *, force: bool
+) -> ErasureReceipt | None:
+    """Delete conversations, and report the seconds that it takes: an erasure rewrites the store."""
+    async with options.open_settings_store(settings) as store:
+        deletion = asyncio.ensure_future(delete_conversations(store, settings.home, affected, mode, force=force))
+        try:
+            seconds = 0
+            while not (await asyncio.wait({deletion}, timeout=1))[0]:
+                seconds += 1
+                progress(seconds)
+            return deletion.result()
+        finally:
+            deletion.cancel()
 
 
-async def _delete(settings: Settings, records: Sequence[ConversationRecord], mode: DeleteMode, *, force: bool) -> None:
-    """Delete a conversation and, with `cascade`, its forks. Nothing is deleted if one of them is running.
-
-    The folders created for them are removed, unless another conversation uses them.
-
-    Args:
-        force: Interrupt the runs first.
-
-    Raises:
-        Conflict: A conversation is running; with `force`, it did not end within `_INTERRUPT_SECONDS`.
-    """
-    from bough.conversation.fork.orphans import remove_made
-
-    async with options.open_settings_store(settings) as store, AsyncExitStack() as leases:
-        # All leases are taken before anything is deleted, so that no run of a deleted conversation starts.
-        for record in records:
-            try:
-                await leases.enter_async_context(hold_lease(store, record.id))
-            except Conflict as conflict:
-                if force and await _interrupt(store, record.id, leases):
-                    continue
-                raise Conflict(
-                    f"{short(record.id)} is running, so nothing was deleted",
-                    hint="wait until that run has ended" if force else "--force interrupts it first",
-                    details=conflict.details,
-                ) from conflict
-        # The folders are removed last: a crash before that leaves only folders, which `bough doctor` reports.
-        await store.delete(records[0].id, mode)
-        await remove_made(store, settings.home, records)
-
-
-async def _interrupt(store: EventStore, cid: UUID, leases: AsyncExitStack) -> bool:
-    """Interrupt a run through its log and take its lease. Return False if the run does not end in time."""
-    from bough.events.model import PauseRequested
-
-    await store.append(cid, [PauseRequested(reason="it is to be deleted", now=True)])
-    with suppress(TimeoutError):
-        async with asyncio.timeout(_INTERRUPT_SECONDS):
-            while True:  # polled, because a store does not announce released leases
-                with suppress(Conflict):
-                    await leases.enter_async_context(hold_lease(store, cid))
-                    return True
-                await asyncio.sleep(_POLL_SECONDS)
-    return False
-
-
-def _confirm(records: list[ConversationRecord], mode: DeleteMode, *, yes: bool, json: bool) -> None:
+def _confirm(affected: Affected, mode: DeleteMode, *, yes: bool, json: bool) -> None:
     """Ask whether to delete these conversations.
 
     Raises:
@@ -207,8 +168,10 @@ def _confirm(records: list[ConversationRecord], mode: DeleteMode, *, yes: bool, 
         return
     if json or not sys.stdin.isatty():
         raise InvalidInput("no terminal to ask on", hint="--dry-run shows what would be deleted; --yes deletes it")
-    for record in records:
+    for record in affected.records:
         typer.echo(_render_record(record).plain, err=True)
+    if not affected.records:
+        typer.echo(f"  {short(affected.id)}  deleted before", err=True)
     if not typer.confirm(f"Delete? {mode}: {_MODE_EFFECTS[mode]}", err=True):
         raise InvalidInput("nothing was deleted", hint="--dry-run shows what would be deleted")
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json as json_module
-import os
 import shutil
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Collection, Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated
 
@@ -22,7 +20,8 @@ from bough.cli.render import Report, renderer_for
 from bough.cli.target import Target, short
 from bough.cli.text import Line, line
 from bough.cli.turns.confirm import call_lines, can_ask
-from bough.errors import BoughError, Conflict, InvalidInput, PermissionDenied, StoreError
+from bough.conversation.collection import export_bundle, import_bundle, replace_file, trusted_keys
+from bough.errors import Conflict, InvalidInput, PermissionDenied
 from bough.events.record import ConversationRecord, StoredEvent
 from bough.settings import Settings
 from bough.types import JsonObject, escape_json_controls
@@ -70,7 +69,7 @@ def export(
     exporter = _Exporter(options.load_settings(home, store), target, kind, progress, salvage=salvage)
     if output is None:
         return _write_to_stdout(exporter, json=json)
-    with _replace_file(output, force=force) as file:
+    with replace_file(output, exist_ok=force) as file:
         record = asyncio.run(exporter.write(file))
     return Report(
         command="conv export",
@@ -98,14 +97,12 @@ def import_(
 
     It stays in quarantine until `bough conv adopt`. Importing it twice adds nothing.
     """
-    from bough.events.bundle.keys import parse_public_key
-
     settings = options.load_settings(home, store)
     progress = Progress(renderer_for(json=json), "lines read")
     if signed_by is None and not accept_unknown:
         record = asyncio.run(_import_known(settings, file, progress, json=json))
     else:
-        keys = None if signed_by is None else [parse_public_key(text) for text in signed_by]
+        keys = trusted_keys(settings.home, signed_by=signed_by or (), accept_unknown=signed_by is None)
         record = asyncio.run(_import_bundle(settings, file, keys, progress))
     return Report(
         command="conv import",
@@ -153,7 +150,7 @@ class _Exporter:
             record = await store.get(await store.resolve(self._target.name))
             file = CountedFile(file, self._progress, record.head).as_file
             if self._kind == "bundle":
-                await self._write_bundle(store, record.id, file)
+                await export_bundle(store, record.id, file, self._settings.home, salvage=self._salvage)
             else:
                 stop = self._target.end(record)
                 document = _make_document(self._kind, record)
@@ -162,11 +159,6 @@ class _Exporter:
                     file.write(document.write(stored.as_json()).encode("utf-8", "surrogatepass"))
                 file.write(document.tail.encode("utf-8", "surrogatepass"))
             return record
-
-    async def _write_bundle(self, store: StoreAdmin, cid: UUID, file: IO[bytes]) -> None:
-        from bough.events.bundle.keys import own_signing_key
-
-        await store.export(cid, file, key=own_signing_key(self._settings.home), salvage=self._salvage)
 
     async def _read_events(self, store: StoreAdmin, cid: UUID, stop: int) -> AsyncIterator[StoredEvent]:
         """Yield the events before `stop`, checked against their digests; with `--salvage`, only the readable ones."""
@@ -224,38 +216,8 @@ def _choose_format(format_name: str | None, output: Path | None) -> str:
     raise InvalidInput(f"invalid format {format_name!r}", hint=f"choose one of: {', '.join(FORMATS)}")
 
 
-@contextmanager
-def _replace_file(path: Path, *, force: bool) -> Generator[IO[bytes]]:
-    """Yield a file that replaces `path` if the block succeeds and is removed if it fails.
-
-    Raises:
-        Conflict: `path` already exists.
-        StoreError: The file cannot be written.
-    """
-    if path.exists() and not force:
-        raise Conflict(f"{path} already exists", hint="choose another name, or pass --force")
-    # In the same folder, because a rename is atomic only in one file system.
-    try:
-        handle, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")
-    except OSError as error:
-        raise _make_write_error(path, error) from error
-    try:
-        with os.fdopen(handle, "wb") as file:
-            yield file
-        os.replace(name, path)
-    except BaseException as error:  # also Ctrl+C, so that no temporary file remains in the folder
-        os.unlink(name)
-        if isinstance(error, OSError) and not isinstance(error, BoughError):
-            raise _make_write_error(path, error) from error
-        raise
-
-
-def _make_write_error(path: Path, error: OSError) -> StoreError:
-    return StoreError(f"{path} cannot be written: {error.strerror or error}", hint="choose another path")
-
-
 async def _import_bundle(
-    settings: Settings, file: Path, trusted: list[bytes] | None, progress: Progress
+    settings: Settings, file: Path, trusted: Collection[bytes] | None, progress: Progress
 ) -> ConversationRecord:
     """Import a bundle from a file or from stdin.
 
@@ -268,7 +230,7 @@ async def _import_bundle(
         raise InvalidInput(f"{file} cannot be read: {error.strerror}", hint="give a bundle") from error
     with source:
         async with options.open_settings_store(settings) as store:
-            return await store.import_(CountedFile(source, progress).as_file, trusted=trusted)
+            return await import_bundle(store, CountedFile(source, progress).as_file, trusted)
 
 
 async def _import_known(settings: Settings, file: Path, progress: Progress, *, json: bool) -> ConversationRecord:
@@ -277,9 +239,9 @@ async def _import_known(settings: Settings, file: Path, progress: Progress, *, j
     Raises:
         PermissionDenied: The signer is unknown and was not accepted.
     """
-    from bough.events.bundle.keys import TRUSTED, read_known_keys
+    from bough.events.bundle.keys import TRUSTED
 
-    known_keys = read_known_keys(settings.home)
+    known_keys = trusted_keys(settings.home, signed_by=(), accept_unknown=False)
     try:
         return await _import_bundle(settings, file, known_keys, progress)
     except PermissionDenied as error:

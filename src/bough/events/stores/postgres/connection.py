@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 from psycopg import Connection, Error, OperationalError, errors, sql
 from psycopg.conninfo import conninfo_to_dict
+from psycopg.errors import Diagnostic
 from psycopg_pool import ConnectionPool, PoolTimeout
 
 from bough.errors import BoughError, InvalidInput, StoreError, Unavailable
@@ -117,6 +118,46 @@ def migrate(db: Db, url: str, schema: str) -> None:
                 _apply(db, step)
     if 0 < version < steps[-1].version:
         log_upgrade(hide_password(url), version, steps[-1].version)
+
+
+_COMPACTION_TIMEOUT = "set statement_timeout = '60s'"
+"""Other sessions wait while a table is rewritten, so this is bounded."""
+
+_OWN_TABLES = """
+select quote_ident(relname), pg_has_role(relowner, 'usage') from pg_class
+where relnamespace = current_schema()::text::regnamespace and relkind = 'r' order by relname
+"""
+
+
+def compact_tables(db: Db) -> str | None:
+    """Rewrite the tables of the schema without dead rows, each under an exclusive lock, at most 60 s in all.
+
+    Returns:
+        None, or why dead rows may remain.
+    """
+    tables = db.execute(_OWN_TABLES).fetchall()
+    if foreign := [name for name, is_own in tables if not is_own]:
+        return f"the role does not own {', '.join(foreign)}; their owner runs VACUUM FULL"
+    notes: list[str] = []
+
+    def note(diagnostic: Diagnostic) -> None:
+        notes.append(diagnostic.message_detail or "")
+
+    db.add_notice_handler(note)
+    try:
+        db.execute(_COMPACTION_TIMEOUT)
+        db.execute(f"vacuum (full, analyze, verbose) {', '.join(name for name, _ in tables)}".encode())
+    except Error as error:
+        if is_lost(error, db):
+            raise
+        return f"VACUUM FULL failed: {str(error).strip()}"
+    finally:
+        db.remove_notice_handler(note)
+        if not db.closed:
+            db.execute("reset statement_timeout")
+    # The detail begins with the dead rows that an open transaction still sees, in every language of the server.
+    kept = sum(int(count[0]) for detail in notes if (count := re.search(r"\d+", detail)))
+    return f"{kept} dead rows are still visible to an open transaction" if kept else None
 
 
 def store_error(url: str, error: BaseException) -> BoughError:

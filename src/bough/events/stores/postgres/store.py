@@ -37,6 +37,7 @@ from bough.events.stores.postgres.bounds import (
 from bough.events.stores.postgres.connection import (
     Db,
     Pool,
+    compact_tables,
     connect,
     is_lost,
     make_timeout_error,
@@ -233,6 +234,9 @@ class PostgresEventStore(RelationalEventStore):
         for cid, first, appended in log.notifications:
             self._hub.publish(cid, make_batch(first, appended))
         return result
+
+    async def _compact(self) -> str | None:
+        return await self._run_in_thread(compact_tables, may_take_long=True)
 
     async def _run_in_thread(
         self, work: Callable[[Db], T], *, repeatable: bool = False, may_take_long: bool = False

@@ -38,6 +38,10 @@ class PostgresWriting(PostgresReading, RelationalWriting):
         """Run the statements of a migration."""
         self.db.execute(script.encode())
 
+    def count_rows(self) -> Mapping[str, int]:
+        """Return, for each table, minus the rows that this connection deleted and has not reported yet."""
+        return {name: -deleted for name, deleted in self.run("deleted_rows")}
+
     def migrate_side_tables(self, package: SideTables) -> None:
         """Create or upgrade the tables of a package, one process at a time."""
         self.run("be_patient")

@@ -13,6 +13,7 @@ from uuid import UUID
 
 from bough.errors import CorruptLog, InvalidInput, NotFound, StoreError, Unavailable
 from bough.events.draft import Append, Draft, ForkFields, ImportPiece, draft, new_record, parse_cut, plan_fork
+from bough.events.erasure.receipt import ERASURES, NOT_COVERED, POSTGRES_NOT_COVERED, ErasureReceipt
 from bough.events.integrity import Census
 from bough.events.lease_renewal import LeaseRenewer, RenewedLease
 from bough.events.record import (
@@ -104,6 +105,10 @@ class RelationalEventStore(BaseEventStore):
             is_single_statement: Whether the change is one statement, which needs no explicit transaction.
             may_take_long: Whether the change may read whole conversations, so that its time limit is higher.
         """
+
+    @abstractmethod
+    async def _compact(self) -> str | None:
+        """Rewrite the store without free space. Return None, or why remains of deleted rows may be left."""
 
     async def _record_failure(self, write: Awaitable[T]) -> T:
         """Return the result of a write, and record an error of the store in `write_failure`."""
@@ -336,7 +341,25 @@ class RelationalEventStore(BaseEventStore):
 
     async def delete(self, cid: UUID, mode: DeleteMode = "tombstone") -> None:
         """Delete a conversation. See `EventStore.delete`."""
+        if mode == "erase":
+            await self.erase(cid)
+            return
         await self._write(lambda log: log.delete(cid, mode), may_take_long=True)
+
+    async def erase(self, cid: UUID) -> ErasureReceipt:
+        """Erase a conversation and compact the store. See `EventStore.erase`."""
+        await self._prepare([ERASURES])
+        statements = self._statements[ERASURES]
+        erased = await self._write(lambda log: log.erase(cid, statements), may_take_long=True)
+        failure = await self._compact()  # after the commit, which is final even if compacting fails
+        receipt = replace(erased, is_compacted=failure is None, not_covered=self._list_not_covered(failure))
+        if receipt != erased:
+            await self._write(lambda log: log.save_receipt(receipt, statements))
+        return receipt
+
+    def _list_not_covered(self, failure: str | None) -> tuple[str, ...]:
+        reasons = () if failure is None else (f"free space of the store: {failure}; erase it again to repeat",)
+        return (*reasons, *NOT_COVERED, *(POSTGRES_NOT_COVERED if self._dialect == "postgres" else ()))
 
     async def count_imported(self, cid: UUID) -> int:
         """Return the seq before which events were imported. See `EventStore.count_imported`."""

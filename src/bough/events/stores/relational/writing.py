@@ -14,7 +14,8 @@ from uuid import UUID
 
 from bough.errors import InvalidInput
 from bough.events.draft import Append, Draft, EventRow, ImportPiece, clean_changes, dump
-from bough.events.record import ConversationRecord, Cut, DeleteMode, Lease, microseconds
+from bough.events.erasure.receipt import ERASURES, ErasureReceipt
+from bough.events.record import ConversationRecord, Cut, DeleteMode, Lease, microseconds, moment
 from bough.events.side_tables import SideTables
 from bough.events.stores import faults
 from bough.events.stores.hub import END, Batch
@@ -110,6 +111,10 @@ class RelationalWriting(RelationalReading):
             Conflict: An event id is stored already.
         """
 
+    @abstractmethod
+    def count_rows(self) -> Mapping[str, int]:
+        """Return a number for each table, which every deleted row lowers by 1. Includes side tables."""
+
     def acquire(self, cid: UUID, owner: str, ttl: float) -> Lease:
         """Grant the lease to an owner and raise the generation."""
         row = self.lock_live_row(cid)  # locks the row: of two concurrent owners, the second sees the lease of the first
@@ -145,6 +150,50 @@ class RelationalWriting(RelationalReading):
         elif mode != "tombstone":
             raise InvalidInput(f"unknown delete mode {mode!r}", hint="use tombstone, erase or cascade")
         self._mark_deleted(cid)
+
+    def erase(self, cid: UUID, statements: Mapping[str, str]) -> ErasureReceipt:
+        """Erase a conversation or the remains of a deleted one, and return the receipt, before any compaction.
+
+        Args:
+            statements: Those of `ERASURES`.
+        """
+        row = self.lock_row(cid)
+        stored = self.query(statements[f"{ERASURES.name}.read"], {"id": cid})
+        earlier = ErasureReceipt.load(stored[0][0]) if stored else None
+        if row is None and earlier is not None:
+            return earlier
+        if row is None:
+            raise faults.no_remains(cid)
+        readers = tuple(UUID(bytes=id) for (id,) in self.run("readers", cid=row.number))
+        # A tombstone has lost its owner, and its forks have the same.
+        named_by = [*([] if row.deleted else [cid]), *readers]
+        owner = self.get(named_by[0]).owner if named_by else None
+        before = self.count_rows()
+        events, size = self._erase(row)
+        if row.deleted and events == 0 and earlier is not None:
+            return earlier
+        if not row.deleted:
+            self._mark_deleted(cid)
+        after, remains = self.count_rows(), self.lock_row(cid)
+        blobs, kept_states, tasks = (before.get(name, 0) - after.get(name, 0) for name in ("blob", "snapshot", "task"))
+        receipt = ErasureReceipt(
+            id=cid,
+            erased_at=moment(self.now()),
+            events=events,
+            bytes=size,
+            blobs=blobs,
+            kept_states=kept_states,
+            tasks=tasks,
+            shared_events=0 if remains is None else remains.head - remains.base,
+            forks=readers,
+            owner=owner,
+        )
+        self.save_receipt(receipt, statements)
+        return receipt
+
+    def save_receipt(self, receipt: ErasureReceipt, statements: Mapping[str, str]) -> None:
+        """Write a receipt, or replace it."""
+        self.query(statements[f"{ERASURES.name}.put"], {"id": receipt.id, "receipt": receipt.dump()})
 
     def prune(self, cid: UUID, before: int, *, dry_run: bool) -> int | None:
         """Delete a conversation that is not in use and has not changed since `before`.
@@ -300,17 +349,25 @@ class RelationalWriting(RelationalReading):
         self.update_conversation("trim", head=kept_until, parent=None if furthest_cut is None else parent, cid=number)
         return (parent,) if furthest_cut is None else ()
 
-    def _erase(self, row: ConversationRow) -> None:
-        """Replace the payloads of a conversation's own events by stubs, in every fork that shares them."""
+    def _erase(self, row: ConversationRow) -> tuple[int, int]:
+        """Replace the payloads of a conversation's own events by stubs, in every fork that shares them.
+
+        Returns:
+            The number of events that had content, and the bytes of their payloads.
+        """
         from bough.events.codec import stub
 
-        next_seq = row.base
+        next_seq, events, size = row.base, 0, 0
         while rows := self.run("payloads", cid=row.number, lo=next_seq, hi=row.head):
             for seq, id, kind, ts, data in rows:
                 scrubbed = EventRow.of(id, kind, ts, stub(kind, data))
+                if scrubbed.data == data:
+                    continue
+                events, size = events + 1, size + len(data)
                 self.run("set_payload", data=scrubbed.data, digest=scrubbed.checksum, cid=row.number, seq=seq)
             next_seq = rows[-1][0] + 1
         self.update_conversation("set_erased", erased=self.now(), cid=row.number)
+        return events, size
 
 
 def make_batch(first: int, draft: Draft | None) -> Batch:

@@ -41,6 +41,15 @@ where c.cid > :after order by c.cid limit :limit;
 -- When payloads were scrubbed, for triggers of tables beside the log.
 update conversation set erased = :erased where cid = :cid;
 
+-- name: readers
+-- Living conversations whose logs have own events of a conversation.
+with recursive below (cid) as (
+  select :cid::bigint
+  union
+  select c.cid from below join conversation c on c.parent = below.cid)
+select uuid_send(c.id) from conversation c join below on c.cid = below.cid
+where not c.deleted and c.cid <> :cid order by c.cid;
+
 -- name: latest
 select uuid_send(id) from conversation where not deleted order by coalesce(updated, created) desc, cid desc limit 1;
 

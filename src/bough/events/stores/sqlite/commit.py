@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from fcntl import LOCK_EX, LOCK_NB, LOCK_UN, lockf
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 from uuid import UUID
 
 from bough.errors import Conflict, StoreError
@@ -34,7 +34,11 @@ class Addition(NamedTuple):
     change: Change
 
 
-Request = Append | Addition | Change
+class Compaction(NamedTuple):
+    """A request to rewrite the file without free space. Its result is None, or why the file was not rewritten."""
+
+
+Request = Append | Addition | Compaction | Change
 
 _COMMIT_POLL_SECONDS = 0.02
 
@@ -69,6 +73,12 @@ class GroupCommit:
 
     def commit(self, requests: Sequence[Request]) -> list[BatchResult]:
         """Return a result for each request. Those without an error are durable."""
+        if any(isinstance(request, Compaction) for request in requests):  # rewriting is no part of a transaction
+            return [
+                outcome
+                for request in requests
+                for outcome in ([self._compact()] if isinstance(request, Compaction) else self.commit([request]))
+            ]
         for run in (self._run_one, self._run_in_savepoint):
             try:
                 return self._run_transaction(requests, run)
@@ -111,6 +121,16 @@ class GroupCommit:
         self._notify(is_addition=all(isinstance(request, (Append, Addition)) for request in requests))
         return outcomes
 
+    def _compact(self) -> BatchResult:
+        """Rewrite the file. Zeroing deleted rows is not enough: pages keep older copies of rows that were moved."""
+        with self._write_lock.take_turn():
+            try:
+                self._log.db.execute("vacuum")
+                (is_busy, _, _) = self._log.db.execute("pragma wal_checkpoint(truncate)").fetchone()
+            except SQLITE_ERRORS as error:
+                return BatchResult(str(error))
+        return BatchResult("another process reads the file" if is_busy else None)
+
     def _notify(self, *, is_addition: bool) -> None:
         """Publish the commit, and its events to the watchers of their conversations."""
         if not self._hub.has_watchers():
@@ -149,7 +169,7 @@ class GroupCommit:
         try:
             if isinstance(request, Append):
                 return BatchResult(log.append(request))
-            change = request.change if isinstance(request, Addition) else request
+            change = request.change if isinstance(request, Addition) else cast("Change", request)
             return BatchResult(change(log))
         except Exception as error:
             # If the request wrote nothing before it raised, the transaction can continue with the others.

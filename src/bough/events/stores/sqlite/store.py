@@ -18,7 +18,7 @@ from bough.events.record import Lease
 from bough.events.stores import faults
 from bough.events.stores.batch import Batch
 from bough.events.stores.relational.store import RelationalEventStore
-from bough.events.stores.sqlite.commit import Addition, GroupCommit, ReadOnlyWork, Request
+from bough.events.stores.sqlite.commit import Addition, Compaction, GroupCommit, ReadOnlyWork, Request
 from bough.events.stores.sqlite.file import MEMORY_PREFIX, OpenedFile, open_file
 from bough.events.stores.sqlite.readers import Readers
 from bough.events.stores.sqlite.reading import SqliteReading
@@ -118,6 +118,9 @@ class SqliteEventStore(RelationalEventStore):
     ) -> T:
         self._check_open()
         return await self._record_failure(self._writer.submit(Addition(change) if is_addition else change))
+
+    async def _compact(self) -> str | None:
+        return await self._writer.submit(Compaction())
 
     def _check_open(self) -> None:
         if self._closed:

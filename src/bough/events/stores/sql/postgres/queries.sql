@@ -399,3 +399,7 @@ where cid = %(cid)s and seq >= %(lo)s and seq < %(hi)s;
 -- name: be_patient
 -- Until the transaction ends: what works on whole logs, or waits for who does, may take longer than other statements.
 select set_config('statement_timeout', '120s', true), set_config('lock_timeout', '120s', true);
+
+-- name: deleted_rows
+-- Rows that were deleted on this connection since it last reported its statistics; the difference of two is exact.
+select relname::text, n_tup_del from pg_stat_xact_user_tables where schemaname = current_schema();

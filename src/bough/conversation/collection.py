@@ -1,0 +1,413 @@
+"""The conversations of a store or a server: list, delete, erase, export and import them by id, without their agents."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from collections.abc import AsyncGenerator, Collection, Generator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any, Literal, NamedTuple, overload
+from uuid import UUID
+
+from bough.errors import BoughError, Conflict, InvalidInput, NotFound, PermissionDenied, StoreError
+from bough.events.check import every_record
+from bough.events.draft import parse_id
+from bough.events.erasure.receipt import ErasureReceipt
+from bough.events.lease import hold_lease
+from bough.events.open import open_store
+from bough.events.record import ConversationFilter, ConversationRecord, DeleteMode, Page
+from bough.events.store import EventStore, StoreAdmin
+from bough.settings import Settings
+
+_INTERRUPT_SECONDS = 30
+"""Time limit for an interrupted run to end; it may wait for blocking functions or for the end of its lease."""
+
+_POLL_SECONDS = 0.1
+
+
+class ConversationCollection:
+    """Class methods of `AsyncConversation` that need no open conversation."""
+
+    @classmethod
+    async def list(
+        cls,
+        store: EventStore | str | None = None,
+        *,
+        filter: ConversationFilter | None = None,
+        cursor: str | None = None,
+        limit: int = 50,
+        settings: Settings | None = None,
+        server: str | None = None,
+        api_key: str | None = None,
+    ) -> Page:
+        """Return a page of the store's or of a server's conversations, most recently updated first."""
+        if server is not None:
+            from bough.conversation.remote.remote import RemoteConversation, require_absent
+
+            require_absent(store=store, settings=settings)
+            connection: Any = {"server": server, "api_key": api_key}
+            return await RemoteConversation.list(filter=filter, cursor=cursor, limit=limit, **connection)
+        async with _use_store(store, settings or Settings.load()) as opened:
+            return await opened.list(filter, cursor, limit)
+
+    @overload
+    @classmethod
+    async def delete(
+        cls,
+        id: UUID | str,
+        *,
+        erase: Literal[True],
+        store: EventStore | str | None = None,
+        settings: Settings | None = None,
+        server: str | None = None,
+        api_key: str | None = None,
+    ) -> ErasureReceipt: ...
+
+    @overload
+    @classmethod
+    async def delete(
+        cls,
+        id: UUID | str,
+        *,
+        erase: bool = False,
+        store: EventStore | str | None = None,
+        settings: Settings | None = None,
+        server: str | None = None,
+        api_key: str | None = None,
+    ) -> ErasureReceipt | None: ...
+
+    @classmethod
+    async def delete(
+        cls,
+        id: UUID | str,
+        *,
+        erase: bool = False,
+        store: EventStore | str | None = None,
+        settings: Settings | None = None,
+        server: str | None = None,
+        api_key: str | None = None,
+    ) -> ErasureReceipt | None:
+        """Delete a conversation, and the folder that was made for it.
+
+        Forks stay complete: events that they share are deleted with the last of them.
+
+        Args:
+            id: As in `open`. A server needs the complete id.
+            erase: Whether no byte of its content may remain in the store. Forks that share its events keep their
+                places without content. Also erases the remains of a deleted conversation. O(store): the store is
+                rewritten, and other writers wait; a server needs the role `admin`.
+            store: A store or its URL; None for the store of the settings.
+            server: The address of an agent server that stores the conversation, with `api_key` as in `create`.
+
+        Returns:
+            With `erase`, what was removed and what is not covered. Erasing twice returns the same receipt.
+
+        Raises:
+            Conflict: The conversation is running. Nothing was deleted.
+            NotFound: The conversation does not exist, or was deleted and left no row.
+            PermissionDenied: The server's key may not delete or erase.
+        """
+        if server is not None:
+            from bough.conversation.remote.remote import RemoteConversation, require_absent
+
+            require_absent(store=store, settings=settings)
+            return await RemoteConversation.delete(id, erase=erase, server=server, api_key=api_key)
+        settings = settings or Settings.load()
+        mode: DeleteMode = "erase" if erase else "tombstone"
+        async with _use_store(store, settings) as opened:
+            return await delete_conversations(opened, settings.home, await find_affected(opened, str(id), mode), mode)
+
+    @classmethod
+    async def export(
+        cls,
+        id: UUID | str,
+        path: str | Path,
+        *,
+        exist_ok: bool = False,
+        salvage: bool = False,
+        store: EventStore | str | None = None,
+        settings: Settings | None = None,
+        server: str | None = None,
+        api_key: str | None = None,
+    ) -> ConversationRecord:
+        """Write a conversation with the events that it shares to a bundle, which `import_` reads. O(events).
+
+        The bundle is signed with the key of the settings' home, or by the server. `path` appears when it is complete.
+
+        Args:
+            id: As in `open`. A server needs the complete id.
+            exist_ok: Whether an existing file is replaced.
+            salvage: Whether to skip events that a damaged store has lost.
+            store: As in `delete`, like `server`.
+
+        Returns:
+            The record of the exported conversation.
+
+        Raises:
+            Conflict: `path` exists, and `exist_ok` is False.
+            NotFound: The conversation does not exist.
+            StoreError: The file cannot be written.
+            CorruptLog: An event is damaged, and `salvage` is False.
+        """
+        with replace_file(Path(path), exist_ok=exist_ok) as file:
+            if server is not None:
+                from bough.conversation.remote.remote import RemoteConversation, require_absent
+
+                require_absent(store=store, settings=settings, salvage=salvage or None)
+                async with await RemoteConversation.open(id, server=server, api_key=api_key) as remote:
+                    await remote.export(file)
+                    return (await remote.lineage())[-1]
+            settings = settings or Settings.load()
+            async with _use_store(store, settings, create=False) as opened:
+                record = await opened.get(await opened.resolve(str(id)))
+                await export_bundle(opened, record.id, file, settings.home, salvage=salvage)
+                return record
+
+    @classmethod
+    async def import_(
+        cls,
+        path: str | Path,
+        *,
+        signed_by: Collection[str] = (),
+        accept_unknown: bool = False,
+        store: StoreAdmin | str | None = None,
+        settings: Settings | None = None,
+        server: str | None = None,
+        api_key: str | None = None,
+    ) -> ConversationRecord:
+        """Import a conversation from a bundle. It is in quarantine until it is opened and adopted (`adopt`).
+
+        Importing a bundle again adds nothing.
+
+        Args:
+            signed_by: Public keys, in hexadecimal, one of which must have signed it; by default the key of the
+                settings' home, and those in its file `keys/trusted`.
+            accept_unknown: Whether to accept any signer.
+            store: As in `delete`, like `server`.
+
+        Raises:
+            InvalidInput: The file cannot be read, is not a bundle, or is damaged. Nothing was imported.
+            PermissionDenied: The signer is unknown; `details["public_key"]` names it.
+            Conflict: The store has other events with the same ids.
+        """
+        if signed_by and accept_unknown:
+            raise InvalidInput("signed_by and accept_unknown exclude each other", hint="give one of them")
+        with _open_bundle(Path(path)) as file:
+            if server is not None:
+                from bough.conversation.remote.remote import RemoteConversation, require_absent
+
+                require_absent(store=store, settings=settings, signed_by=signed_by or None)
+                connection: Any = {"server": server, "api_key": api_key}
+                async with await RemoteConversation.import_(file, accept_unknown=accept_unknown, **connection) as made:
+                    return (await made.lineage())[-1]
+            settings = settings or Settings.load()
+            async with _use_store(store, settings) as opened:
+                keys = trusted_keys(settings.home, signed_by=signed_by, accept_unknown=accept_unknown)
+                return await import_bundle(opened, file, keys)
+
+
+class Affected(NamedTuple):
+    """What a deletion concerns.
+
+    Attributes:
+        id: The conversation.
+        records: Its record and, if they are deleted too, those of its forks; empty for a deleted conversation.
+    """
+
+    id: UUID
+    records: Sequence[ConversationRecord]
+
+
+async def find_affected(store: EventStore, name: str, mode: DeleteMode) -> Affected:
+    """Return what a deletion concerns; to erase, also a conversation that was deleted before.
+
+    Raises:
+        NotFound: No conversation has the id.
+    """
+    try:
+        record = await store.get(await store.resolve(name))
+    except NotFound:
+        if mode != "erase":
+            raise
+        return Affected(await _resolve_deleted(store, name), [])
+    return Affected(record.id, [record, *(await _list_descendants(store, record.id) if mode == "cascade" else [])])
+
+
+async def delete_conversations(
+    store: EventStore, home: Path, affected: Affected, mode: DeleteMode, *, force: bool = False
+) -> ErasureReceipt | None:
+    """Delete conversations, and the folders made for them that no other conversation uses.
+
+    Args:
+        force: Interrupt the runs first.
+
+    Returns:
+        The receipt of an erasure.
+
+    Raises:
+        Conflict: One of them is running; with `force`, it did not end within 30 s. Nothing was deleted.
+    """
+    from bough.conversation.fork.orphans import remove_made
+
+    async with AsyncExitStack() as leases:
+        # All leases are taken before anything is deleted, so that no run of a deleted conversation starts.
+        for record in affected.records:
+            try:
+                await leases.enter_async_context(hold_lease(store, record.id))
+            except Conflict as conflict:
+                if force and await _interrupt(store, record.id, leases):
+                    continue
+                raise Conflict(
+                    f"{record.id.hex[-8:]} is running, so nothing was deleted",
+                    hint="wait until that run has ended" if force else "interrupt it first (--force does)",
+                    details=conflict.details,
+                ) from conflict
+        receipt = None
+        if mode == "erase":
+            receipt = await store.erase(affected.id)
+        else:
+            await store.delete(affected.id, mode)
+        # The folders are removed last: a crash before that leaves only folders, which `bough doctor` reports.
+        await remove_made(store, home, affected.records)
+        return receipt
+
+
+async def export_bundle(store: EventStore, cid: UUID, file: IO[bytes], home: Path, *, salvage: bool = False) -> None:
+    """Write a bundle that is signed with the key of a home folder. See `bundle.write_bundle`."""
+    from bough.events.bundle.keys import own_signing_key
+
+    await store.export(cid, file, key=own_signing_key(home), salvage=salvage)
+
+
+async def import_bundle(store: StoreAdmin, file: IO[bytes], trusted: Collection[bytes] | None) -> ConversationRecord:
+    """Import a bundle from an open file.
+
+    Args:
+        trusted: Public keys of accepted signers; None accepts every signer.
+
+    Raises:
+        PermissionDenied: The signer is not trusted.
+    """
+    try:
+        return await store.import_(file, trusted=trusted)
+    except PermissionDenied as error:
+        signer = error.details.get("public_key")
+        hint = "accept_unknown=True imports it; a line in keys/trusted makes the signer known"
+        raise PermissionDenied(f"unknown signer {signer}", hint=hint, details=error.details) from error
+
+
+def trusted_keys(home: Path, *, signed_by: Collection[str], accept_unknown: bool) -> Collection[bytes] | None:
+    """Return the public keys of accepted signers; None for every signer.
+
+    Raises:
+        InvalidInput: A text is not a public key.
+    """
+    from bough.events.bundle.keys import parse_public_key, read_known_keys
+
+    if accept_unknown:
+        return None
+    return [parse_public_key(text) for text in signed_by] or read_known_keys(home)
+
+
+@contextmanager
+def replace_file(path: Path, *, exist_ok: bool) -> Generator[IO[bytes]]:
+    """Yield a file that replaces `path` if the block succeeds and is removed if it fails.
+
+    Raises:
+        Conflict: `path` already exists.
+        StoreError: The file cannot be written.
+    """
+    if path.exists() and not exist_ok:
+        raise Conflict(f"{path} already exists", hint="choose another name, or exist_ok=True (--force) to replace it")
+    # In the same folder, because a rename is atomic only in one file system.
+    try:
+        handle, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")
+    except OSError as error:
+        raise _make_write_error(path, error) from error
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+        os.replace(name, path)
+    except BaseException as error:  # also Ctrl+C, so that no temporary file remains in the folder
+        os.unlink(name)
+        if isinstance(error, OSError) and not isinstance(error, BoughError):
+            raise _make_write_error(path, error) from error
+        raise
+
+
+def _make_write_error(path: Path, error: OSError) -> StoreError:
+    return StoreError(f"{path} cannot be written: {error.strerror or error}", hint="choose another path")
+
+
+def _open_bundle(path: Path) -> IO[bytes]:
+    try:
+        return path.open("rb")
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be read: {error.strerror}", hint="give a bundle") from error
+
+
+@asynccontextmanager
+async def _use_store(store: Any, settings: Settings, *, create: bool = True) -> AsyncGenerator[Any]:
+    """Yield a store. One that is given by its URL, or by the settings, is opened and closed again."""
+    if store is not None and not isinstance(store, str):
+        yield store
+        return
+    opened = await open_store(store or settings.store, create=create, keep_copy=settings.copy_before_upgrade)
+    try:
+        yield opened
+    finally:
+        await opened.aclose()
+
+
+async def _resolve_deleted(store: EventStore, name: str) -> UUID:
+    """Return the id of a deleted conversation by its id, or by the first or last digits of a tombstone's.
+
+    Raises:
+        NotFound: No tombstone has such an id.
+        InvalidInput: The name is no id, or several tombstones match.
+    """
+    with suppress(InvalidInput):
+        return parse_id(name)
+    digits = name.replace("-", "").lower()
+    matches = [
+        record.id
+        async for record in every_record(store)
+        if record.deleted and digits and (record.id.hex.startswith(digits) or record.id.hex.endswith(digits))
+    ]
+    if len(matches) > 1:
+        names = ", ".join(map(str, matches[:5]))
+        raise InvalidInput(f"several deleted conversations match {name!r:.80}", hint=f"give a whole id: {names}")
+    if not matches:
+        raise NotFound(
+            f"there is no conversation {name!r:.80}, and no deleted one",
+            hint="give the whole id of one that was erased before",
+        )
+    return matches[0]
+
+
+async def _list_descendants(store: EventStore, cid: UUID) -> list[ConversationRecord]:
+    """Return all forks below a conversation, also those below deleted forks, without the deleted ones."""
+    descendants: list[ConversationRecord] = []
+    pending = [cid]
+    while pending:
+        forks = await store.children(pending.pop())
+        descendants += [fork for fork in forks if not fork.deleted]
+        pending += [fork.id for fork in forks]
+    return descendants
+
+
+async def _interrupt(store: EventStore, cid: UUID, leases: AsyncExitStack) -> bool:
+    """Interrupt a run through its log and take its lease. Return False if the run does not end in time."""
+    from bough.events.model import PauseRequested
+
+    await store.append(cid, [PauseRequested(reason="it is to be deleted", now=True)])
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_INTERRUPT_SECONDS):
+            while True:  # polled, because a store does not announce released leases
+                with suppress(Conflict):
+                    await leases.enter_async_context(hold_lease(store, cid))
+                    return True
+                await asyncio.sleep(_POLL_SECONDS)
+    return False

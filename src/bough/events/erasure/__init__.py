@@ -1,0 +1,1 @@
+"""Receipts of erased conversations, in a side table."""

@@ -1,0 +1,143 @@
+"""Conversations by id: deleted, erased without a remaining byte, exported and imported."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from bough import AsyncConversation, Conversation, ErasureReceipt
+from bough.agents.spec import AgentSpec
+from bough.errors import BoughError, Conflict, InvalidInput, NotFound, PermissionDenied
+from bough.events import PostgresEventStore, open_store
+from bough.events.lease import hold_lease
+from bough.settings import Settings
+from bough.testing.postgres import drop_schema
+from bough.testing.store.reading import make_messages, message_text, read_log
+from bough.types import new_id
+
+pytestmark = pytest.mark.anyio
+Spec = Callable[..., AgentSpec]
+
+
+def files_with(folder: Path, words: list[str]) -> dict[str, int]:
+    """Return how many of some words each file below a folder has."""
+    counts = {
+        str(file.relative_to(folder)): sum(word.encode() in data for word in words)
+        for file in folder.rglob("*")
+        if file.is_file() and (data := file.read_bytes())
+    }
+    return {name: count for name, count in counts.items() if count}
+
+
+async def write_tree(store: Any, words: list[str], chance: random.Random) -> tuple[UUID, UUID]:
+    """Write a conversation of these words, between writes of another one, and a fork of it; return both ids."""
+    record = await store.create(events=make_messages("first"))
+    other = await store.create(events=make_messages("other"))
+    for start in range(0, len(words), 25):
+        await store.append(record.id, make_messages(*words[start : start + 25]))
+        await store.append(other.id, make_messages(*["x" * chance.randrange(2000) for _ in range(5)]))
+    fork = await store.fork(record.id, at=chance.randrange(1, len(words)), events=make_messages("own"))
+    return record.id, fork.id
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_no_file_of_a_home_has_a_word_of_an_erased_conversation(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    words = [f"{chance.getrandbits(160):040x}" for _ in range(600)]
+    async with aclosing(await open_store(f"sqlite:///{tmp_path / 'log.db'}")) as store:
+        id, fork = await write_tree(store, words, chance)
+        if seed % 2:
+            await store.delete(id)
+        receipt = await AsyncConversation.delete(id.hex[-8:], erase=True, store=store)
+        assert files_with(tmp_path, words) == {}, "while the store is open"
+        assert (receipt.forks, receipt.is_compacted) == ((fork,), True)
+        assert receipt.shared_events <= receipt.events
+        log = await read_log(store, fork)
+        assert (len(log), message_text(log[-1])) == (receipt.shared_events + 1, "own")
+        assert await AsyncConversation.delete(id, erase=True, store=store) == receipt
+        assert (await store.check()).findings == ()
+    assert files_with(tmp_path, words) == {}
+
+
+@pytest.mark.needs("postgres")
+async def test_no_table_of_postgres_has_a_word_of_an_erased_conversation(postgres: str) -> None:
+    from psycopg import Connection
+
+    chance, schema = random.Random(5), f"test_{new_id().hex}"
+    words = [f"{chance.getrandbits(160):040x}" for _ in range(600)]
+    async with aclosing(await PostgresEventStore.open(postgres, schema=schema)) as store:
+        id, fork = await write_tree(store, words, chance)
+        receipt = await store.erase(id)
+        assert (receipt.forks, receipt.is_compacted) == ((fork,), True), receipt
+        assert any("WAL" in name for name in receipt.not_covered)
+        with Connection.connect(postgres, autocommit=True) as db:
+            db.execute("checkpoint")
+            row = db.execute("show data_directory").fetchone()
+        left = files_with(Path(row[0] if row else ""), words)
+        assert {name for name in left if not name.startswith("pg_wal")} == set()
+        assert await store.erase(id) == receipt
+    drop_schema(postgres, schema)
+
+
+def test_an_erased_conversation_leaves_a_receipt(settings: Settings, tmp_path: Path, scripted: Spec) -> None:
+    with Conversation(scripted("It is 17."), settings=settings, title="prime 7919", workspace=tmp_path) as conversation:
+        conversation.send_message("the number 104729")
+        conversation.run()
+        id, head = conversation.id, conversation.state.head
+    receipt = Conversation.delete(id, erase=True, settings=settings)
+    assert (receipt.id, receipt.events, receipt.forks) == (id, head, ())
+    assert receipt.bytes > 0
+    assert f"removed: {head} events" in str(receipt)
+    assert ErasureReceipt.load(receipt.dump()) == receipt
+    assert files_with(settings.home, ["104729", "7919", "It is 17."]) == {}
+    assert Conversation.list(settings=settings).items == []
+
+
+async def test_what_cannot_be_deleted_is_not_deleted(settings: Settings) -> None:
+    async with aclosing(await open_store(settings.store)) as store:
+        record = await store.create(events=make_messages("a"))
+        async with hold_lease(store, record.id):
+            for erase in (False, True):
+                with pytest.raises(Conflict):
+                    await AsyncConversation.delete(record.id, erase=erase, store=store, settings=settings)
+        assert len(await read_log(store, record.id)) == 1
+        assert await AsyncConversation.delete(record.id, store=store, settings=settings) is None
+        for unknown in (new_id(), "abcdef12"):
+            for erase in (False, True):
+                with pytest.raises(NotFound):
+                    await AsyncConversation.delete(unknown, erase=erase, store=store, settings=settings)
+
+
+async def test_a_bundle_goes_to_another_store(settings: Settings, tmp_path: Path) -> None:
+    file, there = tmp_path / "one.bough", f"sqlite:///{tmp_path / 'there.db'}"
+    async with aclosing(await open_store(settings.store)) as store:
+        id = (await store.create(events=make_messages("hello"))).id
+    exported = await AsyncConversation.export(id.hex[:10], file, settings=settings)
+    assert (exported.id, exported.head) == (id, 1)
+    with pytest.raises(Conflict, match="already exists"):
+        await AsyncConversation.export(id, file, settings=settings)
+    await AsyncConversation.export(id, file, settings=settings, exist_ok=True)
+    for _ in range(2):
+        assert (await AsyncConversation.import_(file, store=there, settings=settings)).id == id
+    stranger = Settings.load(home=tmp_path / "stranger", env={}, cwd=tmp_path)
+    with pytest.raises(PermissionDenied) as refused:
+        await AsyncConversation.import_(file, settings=stranger)
+    signer = refused.value.details["public_key"]
+    assert (await AsyncConversation.import_(file, settings=stranger, signed_by=[signer])).head == 1
+    damaged = tmp_path / "damaged.bough"
+    damaged.write_bytes(file.read_bytes().replace(b"hello", b"jello"))
+    for path in (damaged, tmp_path / "missing", tmp_path):
+        with pytest.raises(BoughError) as wrong:
+            await AsyncConversation.import_(path, settings=settings, accept_unknown=True)
+        assert not isinstance(wrong.value, PermissionDenied)
+    with pytest.raises(NotFound):
+        await AsyncConversation.export(new_id(), tmp_path / "none", settings=settings)
+    assert not (tmp_path / "none").exists()
+    with pytest.raises(InvalidInput):
+        await AsyncConversation.import_(file, settings=settings, signed_by=[signer], accept_unknown=True)

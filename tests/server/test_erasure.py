@@ -1,0 +1,43 @@
+"""Erasing over HTTP: a receipt, for the tenant's own conversations and the role admin only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bough import Conversation
+from bough.errors import BoughError, NotFound
+from bough.types import new_id
+
+
+def test_a_tenant_erases_its_own_conversations_only(serving: Any, new_key: Any) -> None:
+    red, blue = (new_key(tenant=tenant, role="admin") for tenant in ("red", "blue"))
+    writer = new_key(tenant="red", role="write")
+    with serving() as server, server.client(red.text) as ours, server.client(blue.text) as theirs:
+        path = f"/api/conversations/{ours.post('/api/conversations', json={'title': 'a'}).json()['id']}"
+        fork = ours.post(f"{path}/fork", json={}).json()["id"]
+        erase = {"params": {"mode": "erase"}}
+        assert server.client(writer.text).delete(path, **erase).status_code == 403
+        for _ in ("living", "a tombstone", "erased"):
+            assert theirs.delete(path, **erase).status_code == 404
+            answer = ours.delete(path, **erase).json()
+            assert answer["erasure"]["forks"] == [fork]
+            assert "owner" not in answer["erasure"]
+        assert ours.delete(f"/api/conversations/{fork}").json() == {"success": True}
+        assert theirs.delete(path, **erase).status_code == 404
+        assert ours.delete(path, **erase).json() == answer, "the receipt outlives the row"
+
+
+def test_a_program_erases_on_a_server(serving: Any, new_key: Any) -> None:
+    key = new_key(tenant="red", role="admin")
+    with serving() as server, server.client(key.text) as client:
+        id = client.post("/api/conversations", json={}).json()["id"]
+        there: Any = {"server": server.url, "api_key": key.text}
+        receipt = Conversation.delete(id, erase=True, **there)
+        assert (str(receipt.id), receipt.is_compacted) == (id, True)
+        assert Conversation.delete(id, erase=True, **there) == receipt
+        with pytest.raises(NotFound):
+            Conversation.delete(new_id(), **there)
+        with pytest.raises(BoughError, match="complete id"):
+            Conversation.delete("abcd1234", **there)
