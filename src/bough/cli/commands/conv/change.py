@@ -50,7 +50,7 @@ def tag(
 
     For example `bough conv tag ID stage=draft owner-`.
     """
-    name = Target.parse_whole(id)
+    name = Target.parse_name(id)
     arguments = changes or []
     removed_keys = [
         *(remove or ()),
@@ -82,7 +82,7 @@ def delete(
     json: options.Json = False,
 ) -> Report:
     """Delete a conversation."""
-    name = Target.parse_whole(id)
+    name = Target.parse_name(id)
     delete_mode = _parse_mode(mode)
     settings = options.load_settings(home, store)
     records = asyncio.run(_list_affected(settings, name, delete_mode))

@@ -72,13 +72,13 @@ def add(
     )
     staging = settings.home / "staging" if root is None else None
     result = install(request, root or settings.home / "installed", staging=staging)
-    # Old snapshots are removed, except those of skills that are trusted or were just installed.
-    protected = {skill.lock.digest for skill in result.installed} | TrustStore(settings.home).digests()
-    SnapshotStore(settings.home / "snapshots").collect(protected)
+    # Remove all snapshots except those of trusted and newly installed skills.
+    needed = {skill.lock.digest for skill in result.installed} | TrustStore(settings.home).digests()
+    SnapshotStore(settings.home / "snapshots").collect(needed)
     return Report(
         command="skills add",
         data={
-            "skills": [_make_installed_json(skill) for skill in result.installed],
+            "skills": [_installed_json(skill) for skill in result.installed],
             "refused": [_refusal_json(skill) for skill in result.refused],
         },
         blocks=[*_list_installed(result.installed), *_list_refused(result.refused)],
@@ -170,7 +170,7 @@ def _switch(names: Sequence[str], workspace: Path, settings: Settings, *, disabl
     )
 
 
-def _make_installed_json(skill: InstalledSkill) -> dict[str, object]:
+def _installed_json(skill: InstalledSkill) -> dict[str, object]:
     return {
         "name": skill.name,
         "path": str(skill.folder),
