@@ -99,7 +99,7 @@ class DispatcherContract:
         """Return a dispatcher for a store; subclasses override it."""
         raise NotImplementedError("a contract test needs a `dispatcher` method")
 
-    async def test_what_waits_is_run(self, make_broker: Callable[..., TaskBroker], gate: GatedAgent) -> None:
+    async def test_waiting_tasks_are_run(self, make_broker: Callable[..., TaskBroker], gate: GatedAgent) -> None:
         """Tasks submitted before any broker serves their queue, and tasks another broker submits meanwhile."""
         idle = make_broker()
         early = await idle.submit("early", agent_name="gated", queue="q")
@@ -113,9 +113,7 @@ class DispatcherContract:
         assert sorted(gate.inputs) == ["early", "late"]
         await idle.aclose()
 
-    async def test_only_queues_that_are_served_are_run(
-        self, make_broker: Callable[..., TaskBroker], gate: GatedAgent
-    ) -> None:
+    async def test_only_served_queues_are_run(self, make_broker: Callable[..., TaskBroker], gate: GatedAgent) -> None:
         """A task of another queue waits, whatever its priority."""
         idle = make_broker()
         other = await idle.submit("other", agent_name="gated", queue="other", priority=9)
@@ -127,7 +125,9 @@ class DispatcherContract:
         assert gate.inputs == ["mine"]
         await idle.aclose()
 
-    async def test_priority_goes_first_then_age(self, make_broker: Callable[..., TaskBroker], gate: GatedAgent) -> None:
+    async def test_tasks_are_ordered_by_priority_and_age(
+        self, make_broker: Callable[..., TaskBroker], gate: GatedAgent
+    ) -> None:
         """One at a time: the order of a claim."""
         idle = make_broker()
         submissions = (("a", 0), ("b", 5), ("c", -1), ("d", 5))
@@ -140,7 +140,7 @@ class DispatcherContract:
         assert gate.inputs == ["b", "d", "a", "c"]
         await idle.aclose()
 
-    async def test_no_more_run_at_once_than_is_said(
+    async def test_concurrency_limits_the_running_tasks(
         self, make_broker: Callable[..., TaskBroker], gate: GatedAgent
     ) -> None:
         """The third of three begins when another has ended."""
@@ -156,7 +156,9 @@ class DispatcherContract:
             assert (await broker.wait(ids[2])).state is TaskState.COMPLETED
         await idle.aclose()
 
-    async def test_what_may_not_start_yet_waits(self, make_broker: Callable[..., TaskBroker], gate: GatedAgent) -> None:
+    async def test_a_task_waits_for_its_start_time(
+        self, make_broker: Callable[..., TaskBroker], gate: GatedAgent
+    ) -> None:
         """It starts at its time, and not before."""
         idle = make_broker()
         gate.open()
@@ -223,7 +225,7 @@ class DispatcherContract:
         assert gate.inputs == ["one", "last"]
         await idle.aclose()
 
-    async def test_what_was_handed_back_is_delivered_again(
+    async def test_a_task_that_was_handed_back_is_delivered_again(
         self, make_broker: Callable[..., TaskBroker], gate: GatedAgent
     ) -> None:
         """A second worker continues with it."""
@@ -268,7 +270,7 @@ class DispatcherContract:
             assert (await broker.wait(running)).attempts == 1
         await idle.aclose()
 
-    async def test_a_task_of_a_queue_that_nobody_serves_is_run_by_who_submitted_it(
+    async def test_a_broker_runs_its_own_tasks_of_any_queue(
         self, make_broker: Callable[..., TaskBroker], gate: GatedAgent
     ) -> None:
         """An entered broker runs its own tasks, whatever their queue; with `queues=()` no other ones."""
@@ -282,7 +284,7 @@ class DispatcherContract:
             assert (await broker.poll(stranger)).state is TaskState.PENDING
         await idle.aclose()
 
-    async def test_a_row_of_a_newer_format_is_left(
+    async def test_a_row_of_a_newer_format_is_not_run(
         self, tasks: RelationalTaskStore, make_broker: Callable[..., TaskBroker], gate: GatedAgent
     ) -> None:
         """A worker of an older version runs what it can read, and leaves other rows unchanged."""
@@ -301,9 +303,7 @@ class DispatcherContract:
         assert gate.inputs == ["known"]
         await idle.aclose()
 
-    async def test_a_worker_ends_when_it_is_told_to(
-        self, make_broker: Callable[..., TaskBroker], gate: GatedAgent
-    ) -> None:
+    async def test_a_worker_ends_on_request(self, make_broker: Callable[..., TaskBroker], gate: GatedAgent) -> None:
         """`serve(once=True)` runs the waiting tasks; an idle worker stops at once."""
         idle = make_broker()
         gate.open()

@@ -17,9 +17,7 @@ from __future__ import annotations
 import pytest
 
 _PARTS = ("base", "results", "requests", "ending", "volume", "files")
-pytest.register_assert_rewrite(
-    *(f"{__name__}.{part}" for part in _PARTS)
-)  # so that failed assertions show their values
+pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))  # makes failed assertions show their values
 
 from bough.testing.executor_contract.base import DAEMONS, HOLD_LOCK, lock_is_free  # noqa: E402
 from bough.testing.executor_contract.ending import EndingContract  # noqa: E402

@@ -20,11 +20,11 @@ from bough.testing.executor_contract.base import DAEMONS, HOLD_LOCK, Contract, l
 class EndingContract(Contract):
     """Rules for the end of a run."""
 
-    async def test_timeout_0_is_at_once(self, executor: CodeExecutor) -> None:
+    async def test_timeout_0_ends_at_once(self, executor: CodeExecutor) -> None:
         result = await self.run(executor, "print('never')", timeout_seconds=0)
         assert (result.timed_out, result.killed_by, result.exit_code, result.stdout) == (True, "timeout", None, b"")
 
-    async def test_no_timeout_is_the_executors_own(self, executor: CodeExecutor) -> None:
+    async def test_without_a_timeout_the_default_applies(self, executor: CodeExecutor) -> None:
         assert (await self.run(executor, "print(1)", timeout_seconds=None)).ok
 
     @pytest.mark.parametrize("seconds", [-1.0, -0.001, float("nan"), float("inf")])

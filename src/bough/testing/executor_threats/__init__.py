@@ -14,9 +14,7 @@ _PARTS = (
     *("base", "home", "identity", "reading", "writing", "names"),
     *("network", "kernel", "processes", "sessions", "bombs"),
 )
-pytest.register_assert_rewrite(
-    *(f"{__name__}.{part}" for part in _PARTS)
-)  # so that failed assertions show their values
+pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))  # makes failed assertions show their values
 
 from bough.testing.executor_threats.bombs import BombsThreats  # noqa: E402
 from bough.testing.executor_threats.home import HomeThreats  # noqa: E402

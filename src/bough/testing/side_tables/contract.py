@@ -265,7 +265,7 @@ class SideTablesContract:
         await store.import_(io.BytesIO(bundle))
         assert await count_notes(store) == 0
 
-    async def test_what_a_follower_raises_the_append_raises(self, store: StoreAdmin) -> None:
+    async def test_an_error_of_a_follower_fails_the_append(self, store: StoreAdmin) -> None:
         """The failed append writes nothing; others in the same commit are written."""
 
         def add(tables: Tables, cid: UUID, stored: StoredEvent) -> None:
@@ -288,7 +288,7 @@ class SideTablesContract:
             await store.append(root.id, [StateChanged(changes={"title": "t"})])
         assert (await store.get(root.id)).title is None
 
-    async def test_a_newer_package_is_refused_and_the_log_is_not(self, store: StoreAdmin) -> None:
+    async def test_tables_of_a_newer_version_are_rejected(self, store: StoreAdmin) -> None:
         """An older program does not touch the tables; its conversations continue, followers are skipped."""
         root = await store.create()
         later = SideTables("later", NOTES.package)
@@ -302,7 +302,7 @@ class SideTablesContract:
         store.on_append(later, ("UserMessage",), lambda tables, cid, stored: pytest.fail("called"))
         assert await store.append(root.id, make_messages("a")) == 1
 
-    async def test_commits_are_told(self, store: StoreAdmin) -> None:
+    async def test_commits_are_reported(self, store: StoreAdmin) -> None:
         """Commits of events and of rows alone are reported; the iteration ends with the store."""
         root = await store.create()
         await store.transaction(NOTES, write_note(root.id))

@@ -44,7 +44,7 @@ class ClaimsContract:
         assert await tasks.claim(owner()) is None
         assert await tasks.claim(owner(), id=task.id) is None
 
-    async def test_priority_goes_first_then_age(self, tasks: TaskStore) -> None:
+    async def test_tasks_are_ordered_by_priority_and_age(self, tasks: TaskStore) -> None:
         """`next_pending` uses the same order and claims nothing."""
         for name, priority in (("a", 0), ("b", 5), ("c", 0), ("d", 5)):
             await tasks.create(Task(input=name, priority=priority))
@@ -69,7 +69,7 @@ class ClaimsContract:
         assert (first.task.input, second.task.input) == ("b", "a")
         assert await tasks.claim(owner(), ("a", "b")) is None
 
-    async def test_what_may_not_start_yet_is_not_claimed(self, tasks: TaskStore) -> None:
+    async def test_a_task_is_not_claimed_before_its_start_time(self, tasks: TaskStore) -> None:
         """Neither by queue nor by id; a due task is claimed."""
         current_time = datetime.now(UTC)
         later = await tasks.create(Task(input="later", not_before=current_time + timedelta(hours=1)))
@@ -80,7 +80,7 @@ class ClaimsContract:
         assert await tasks.claim(owner()) is None
         assert await tasks.claim(owner(), id=later.id) is None
 
-    async def test_of_many_workers_one_claims(self, tasks: TaskStore) -> None:
+    async def test_each_task_is_claimed_by_one_worker(self, tasks: TaskStore) -> None:
         """Twenty at once for ten tasks: each task once."""
         for number in range(10):
             await tasks.create(Task(input=str(number)))
@@ -88,7 +88,7 @@ class ClaimsContract:
         inputs = sorted(int(claim.task.input) for claim in claims if claim is not None)
         assert inputs == list(range(10))
 
-    async def test_a_gone_owner_is_taken_over_at_once(self, tasks: TaskStore) -> None:
+    async def test_a_task_of_a_dead_owner_is_taken_over_at_once(self, tasks: TaskStore) -> None:
         """State and version stay, the attempts rise; the loser's transitions and events are refused."""
         task = await tasks.create(Task(input="one"))
         lost = await tasks.claim(make_gone_owner())
@@ -116,7 +116,7 @@ class ClaimsContract:
         assert ended is not None
         assert (ended.state, ended.result) == (TaskState.COMPLETED, "done")
 
-    async def test_a_lapsed_lease_is_taken_over(self, tasks: TaskStore) -> None:
+    async def test_an_expired_lease_is_taken_over(self, tasks: TaskStore) -> None:
         """The owner lives, but has not renewed."""
         task = await tasks.create(Task(input="one"))
         assert await tasks.claim(owner(), ttl_seconds=0) is not None
@@ -144,7 +144,7 @@ class ClaimsContract:
         assert stored is not None
         assert (stored.state, stored.attempts) == (TaskState.PENDING, 0)
 
-    async def test_running_by_hand_takes_the_lease(self, tasks: TaskStore) -> None:
+    async def test_update_state_to_running_takes_the_lease(self, tasks: TaskStore) -> None:
         """`update_state(RUNNING)` is a claim in this process's name: no other claim succeeds."""
         task = await tasks.create(Task(input="one"))
         running = await tasks.update_state(task.id, TaskState.RUNNING)
@@ -152,7 +152,7 @@ class ClaimsContract:
         assert running.attempts == 1
         assert await tasks.claim(owner(), id=task.id) is None
 
-    async def test_a_conversation_that_is_run_is_put_off(self, tasks: TaskStore) -> None:
+    async def test_a_task_of_a_leased_conversation_is_postponed(self, tasks: TaskStore) -> None:
         """Another owner holds the lease without a task: the claim takes the next task, and this one waits a second."""
         busy, free = await tasks.create(Task(input="busy")), await tasks.create(Task(input="free"))
         await tasks.log.acquire(UUID(busy.id), owner(), 60)

@@ -53,13 +53,13 @@ class RecordsContract:
         assert await tasks.get(id) is None
         assert await tasks.update_state(id, TaskState.CANCELLED) is None
 
-    async def test_what_is_not_there_is_none(self, tasks: TaskStore) -> None:
+    async def test_an_unknown_task_is_none(self, tasks: TaskStore) -> None:
         """Get and update_state return None, as in agentic_patterns."""
         unknown = Task(input="x").id
         assert await tasks.get(unknown) is None
         assert await tasks.update_state(unknown, TaskState.RUNNING) is None
 
-    async def test_what_is_returned_is_a_copy(self, tasks: TaskStore) -> None:
+    async def test_a_returned_task_is_a_copy(self, tasks: TaskStore) -> None:
         """Changing a task changes nothing in the store."""
         task = await tasks.create(Task(input="one", metadata={"a": [1]}))
         task.state = TaskState.COMPLETED
@@ -99,7 +99,7 @@ class RecordsContract:
         assert seqs == sorted(set(seqs))
         assert {event.task_id for event in stored.events} == {task.id}
 
-    async def test_nobody_adds_a_transition(self, tasks: TaskStore) -> None:
+    async def test_add_event_rejects_transitions(self, tasks: TaskStore) -> None:
         """A STATE_CHANGE is refused; so is a note about a task that is not there."""
         task = await tasks.create(Task(input="one"))
         with pytest.raises(InvalidInput):
@@ -128,7 +128,7 @@ class RecordsContract:
         assert [task.id for task in await tasks.list_by_state(TaskState.CANCELLED)] == [tasks_created[1].id]
         assert await tasks.list_by_state(TaskState.RUNNING) == []
 
-    async def test_pages_go_from_the_newest_to_the_oldest(self, tasks: TaskStore) -> None:
+    async def test_pages_are_ordered_newest_first(self, tasks: TaskStore) -> None:
         """Every task is on one page, whatever is submitted meanwhile; filters narrow."""
         tasks_created = [
             await tasks.create(Task(input=str(number), queue="a" if number % 2 else "b")) for number in range(5)
@@ -148,7 +148,7 @@ class RecordsContract:
         with pytest.raises(InvalidInput):
             await tasks.list(cursor="'; drop table task")
 
-    async def test_only_what_has_ended_is_deleted(self, tasks: TaskStore) -> None:
+    async def test_only_ended_tasks_are_deleted(self, tasks: TaskStore) -> None:
         """Deleting a task deletes the conversation it created."""
         task = await tasks.create(Task(input="one"))
         with pytest.raises(Conflict):
@@ -161,7 +161,7 @@ class RecordsContract:
         with pytest.raises(NotFound):
             await tasks.delete(task.id)
 
-    async def test_a_deleted_conversation_takes_its_tasks_along(self, tasks: TaskStore) -> None:
+    async def test_deleting_a_conversation_deletes_its_tasks(self, tasks: TaskStore) -> None:
         """Rows of tasks never outlive their log, whoever deletes it."""
         task = await tasks.create(Task(input="one"))
         await tasks.log.delete(UUID(task.id))

@@ -46,7 +46,7 @@ class TransitionsContract:
     pytestmark = pytest.mark.anyio
 
     @pytest.mark.parametrize(("state", "to"), _ALLOWED)
-    async def test_what_the_table_has_is_made(self, tasks: TaskStore, state: TaskState, to: TaskState) -> None:
+    async def test_allowed_transitions_are_made(self, tasks: TaskStore, state: TaskState, to: TaskState) -> None:
         """State, version and exactly one more event; the answer is the updated task."""
         task = await _move_to(tasks, state)
         previous = await tasks.get(task.id)
@@ -60,7 +60,7 @@ class TransitionsContract:
         assert [(event.event_type, event.payload["state"]) for event in new] == [(EventType.STATE_CHANGE, to.value)]
 
     @pytest.mark.parametrize(("state", "to"), _REFUSED)
-    async def test_everything_else_is_refused(self, tasks: TaskStore, state: TaskState, to: TaskState) -> None:
+    async def test_other_transitions_are_rejected(self, tasks: TaskStore, state: TaskState, to: TaskState) -> None:
         """`InvalidTransition` names both states; row, events and version are unchanged."""
         task = await _move_to(tasks, state)
         previous = await tasks.get(task.id)
@@ -69,7 +69,7 @@ class TransitionsContract:
         assert refused.value.details == {"task": task.id, "from": state.value, "to": to.value}
         assert await tasks.get(task.id) == previous
 
-    async def test_a_transition_says_what_came_of_the_task(self, tasks: TaskStore) -> None:
+    async def test_a_transition_stores_the_outcome(self, tasks: TaskStore) -> None:
         """Result, error, data, code and usage are the task's, and in its event."""
         task = await _move_to(tasks, TaskState.RUNNING)
         usage = Usage(requests=2, input_tokens=10, output_tokens=5, cost_usd=0.5)
@@ -91,7 +91,7 @@ class TransitionsContract:
         with pytest.raises(InvalidInput):
             await tasks.update_state(task.id, TaskState.CANCELLED, colour="red")
 
-    async def test_long_results_are_whole_up_to_a_mebibyte(self, tasks: TaskStore) -> None:
+    async def test_results_over_a_mebibyte_are_truncated(self, tasks: TaskStore) -> None:
         """100,000 characters arrive whole; longer ones are cut to head and tail, and the event has the size."""
         task = await _move_to(tasks, TaskState.RUNNING)
         text = "x" * 100_000
@@ -117,7 +117,7 @@ class TransitionsContract:
         assert completed is not None
         assert completed.state is TaskState.COMPLETED
 
-    async def test_of_many_ends_one_wins(self, tasks: TaskStore) -> None:
+    async def test_only_one_of_concurrent_ends_wins(self, tasks: TaskStore) -> None:
         """Ten at once: one end, nine `InvalidTransition`, one event."""
         task = await _move_to(tasks, TaskState.RUNNING)
         ends = [tasks.update_state(task.id, state) for state in TERMINAL_STATES for _ in range(3)]
@@ -127,7 +127,7 @@ class TransitionsContract:
         assert stored is not None
         assert len([event for event in stored.events if event.event_type is EventType.STATE_CHANGE]) == 3
 
-    async def test_a_cancellation_that_comes_with_the_end_raises_nothing(self, tasks: TaskStore) -> None:
+    async def test_a_cancellation_during_the_end_raises_nothing(self, tasks: TaskStore) -> None:
         """Twenty tasks end while they are cancelled: each is one or the other, and both callers learn which."""
         if not isinstance(tasks, RelationalTaskStore):
             pytest.skip("a broker runs no tasks of other stores")
