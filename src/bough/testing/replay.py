@@ -85,6 +85,4 @@ def _read(bundle: Path) -> bytes:
     try:
         return bundle.read_bytes()
     except OSError as error:
-        raise NotFound(
-            f"cannot read the bundle {bundle}: {error.strerror}", hint="`bough conv export` writes a bundle"
-        ) from error
+        raise NotFound(f"no bundle {bundle}: {error.strerror}", hint="`bough conv export` writes a bundle") from error

@@ -23,7 +23,7 @@ class FilesContract(Contract):
     """Rules for input and output files, and the caller's workspace."""
 
     async def test_modules_of_the_program_may_have_any_name(self, executor: CodeExecutor) -> None:
-        """Even the names of bough's own modules in the sandbox."""
+        """Including the names of bough's own modules in the sandbox."""
         names = ("contained", "init", "keeper", "mounts", "program", "session", "zygote")
         files = [File(path=f"{name}.py", content=f"x = {name!r}".encode()) for name in names]
         code = f"import sys\nsys.path.insert(0, '.')\nimport {', '.join(names)}\n"
@@ -115,13 +115,13 @@ class FilesContract(Contract):
 
     @pytest.mark.parametrize("name", ["new\nline", "tab\t", "by\udcfftes", "\x1b[31m", "-rf", "*", "$HOME"])
     async def test_unusual_names_are_unchanged(self, executor: CodeExecutor, name: str) -> None:
-        """A name may have any bytes except NUL and slash; unprintable names are not returned."""
+        """A name may contain any bytes except NUL and slash; files with unprintable names are not returned."""
         code = (
             "import os\n"
             "name, = os.listdir('.')\n"
             "print(ascii(name))\n"
             "try: open(name, 'a').write('more')\n"
-            "except OSError: print('not for writing')"  # where a supervisor knows names as text only
+            "except OSError: print('not for writing')"  # by a supervisor that handles names only as text
         )
         result = await self.run(executor, code, input_files=(File(path=name, content=b"x"),))
         printed_name, *refused = result.stdout.decode().splitlines()

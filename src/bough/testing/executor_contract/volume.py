@@ -19,7 +19,7 @@ class VolumeContract(Contract):
     """Rules for large output, large memory, and concurrent runs."""
 
     async def test_exceeded_memory_is_reported(self, executor: CodeExecutor) -> None:
-        """No process alone exceeds the limit, but together they do; the largest one, the program, is killed."""
+        """No process exceeds the limit, but their sum does; the largest one, the program, is killed."""
         code = (
             "import os, time\n"
             "reading, writing = os.pipe()\n"
