@@ -182,6 +182,8 @@ def _seconds(key: str, value: Any) -> float | None:
 
 
 def _choice(*choices: str) -> Any:
+    """Return a parser that accepts only these values."""
+
     def check(key: str, value: Any) -> str:
         if value in choices:
             return value

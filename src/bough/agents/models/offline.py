@@ -72,6 +72,7 @@ class OfflineModel(Model[Any]):
         yield PiecewiseResponse.of(await self._respond(messages, parameters), parameters)
 
     async def _respond(self, messages: list[ModelMessage], parameters: ModelRequestParameters) -> ModelResponse:
+        """Return the planner's next step as a model response."""
         if not parameters.allow_text_output:
             raise ModelError(
                 "the offline planner answers in text only, but this agent requires structured output",

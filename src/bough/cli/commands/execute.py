@@ -58,9 +58,11 @@ def exec_(
     bough's options go before FILE; everything after FILE is passed to the script.
     """
     argv = tuple(args or ())
+    script = None if file is None else Path(file)
     if code is not None and file is not None:
-        argv, file = (file, *argv), None  # with -c, the first argument is passed to the code
-    request = _make_request(None if file is None else Path(file), code, language)
+        # With -c, the first argument is not a file, but is passed to the code.
+        argv, script = (file, *argv), None
+    request = _make_request(script, code, language)
     request = replace(
         request,
         argv=argv,

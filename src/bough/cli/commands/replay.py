@@ -90,6 +90,7 @@ def _difference_json(difference: Difference) -> JsonObject:
 
 
 def _render_report(report: ReplayReport) -> Iterator[Line]:
+    """Yield the differences as diffs, and a summary."""
     for difference in report.differences:
         kind = (difference.recorded or difference.replayed or {}).get("kind", "")
         yield line((f"event {difference.seq}  {kind}", "strong"))

@@ -78,7 +78,7 @@ def add(
     return Report(
         command="skills add",
         data={
-            "skills": [_installed_json(skill) for skill in result.installed],
+            "skills": [_make_installed_json(skill) for skill in result.installed],
             "refused": [_refusal_json(skill) for skill in result.refused],
         },
         blocks=[*_list_installed(result.installed), *_list_refused(result.refused)],
@@ -170,7 +170,7 @@ def _switch(names: Sequence[str], workspace: Path, settings: Settings, *, disabl
     )
 
 
-def _installed_json(skill: InstalledSkill) -> dict[str, object]:
+def _make_installed_json(skill: InstalledSkill) -> dict[str, object]:
     return {
         "name": skill.name,
         "path": str(skill.folder),
