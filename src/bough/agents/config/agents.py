@@ -406,9 +406,8 @@ def make_server(
         gate.require_named(place, f"the address {entry.url!r}, to which calls would be sent")
     if has_variables(values):
         gate.require_named(place, "environment variables")
-    expanded = expand(
-        values, env=env, where=f"mcp_servers.{name}"
-    )  # after the checks, because this reads the environment
+    # After the checks, because `expand` reads the environment.
+    expanded = expand(values, env=env, where=f"mcp_servers.{name}")
     return MCPClientConfig.model_validate({"name": name, **expanded})
 
 
