@@ -1,6 +1,6 @@
 """bough: an agent runtime whose conversations fork like git branches.
 
-Names are imported when they are first used, so `import bough` costs next to nothing.
+Names are imported on first use, so `import bough` takes almost no time.
 """
 
 from __future__ import annotations

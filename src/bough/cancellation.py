@@ -1,4 +1,4 @@
-"""Work that is finished even when the waiter for it is cancelled."""
+"""Await work that must be finished even if the caller is cancelled."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ T = TypeVar("T")
 
 
 async def finish(work: Awaitable[T], *, cancel: bool = False) -> T:
-    """Await `work` to its end; a cancellation that comes meanwhile is raised after it, however often it comes.
+    """Await `work` until it ends, and raise a cancellation of the caller only then, however often it is cancelled.
 
-    What is being written when a run is cancelled is either in the log or not, and the caller knows which.
+    So a caller that is cancelled during a write knows whether the write succeeded.
 
     Args:
-        cancel: Pass the first cancellation on to the work, and wait until it has cleaned up.
+        cancel: Pass the first cancellation on to the work, and wait until the work has cleaned up.
 
     Raises:
-        asyncio.CancelledError: The caller was cancelled; an error of the work is its cause.
+        asyncio.CancelledError: The caller was cancelled; if the work failed, its error is the cause.
     """
     task = asyncio.ensure_future(work)
     try:
@@ -29,19 +29,19 @@ async def finish(work: Awaitable[T], *, cancel: bool = False) -> T:
         if cancel:
             task.cancel()
         await _wait_until_done(task)
-        # The error is retrieved here even if nobody looks at the cause: asyncio reports errors that nothing retrieved.
+        # Retrieved even if no one reads the cause, because asyncio logs exceptions that were never retrieved.
         error = None if task.cancelled() else task.exception()
         raise cancellation from error
 
 
 async def acquire(acquiring: Awaitable[T], release: Callable[[T], Awaitable[object]]) -> T:
-    """Await the acquisition of a resource; if the caller is cancelled meanwhile, release it before that is raised.
+    """Return an acquired resource. If the caller is cancelled meanwhile, release the resource before raising.
 
     Args:
-        release: Handles its own errors: one that it raises would take the place of the cancellation.
+        release: Must handle its own errors; an error that it raises would replace the cancellation.
 
     Raises:
-        asyncio.CancelledError: The caller was cancelled; nothing is held.
+        asyncio.CancelledError: The caller was cancelled; the resource is not held.
     """
     task = asyncio.ensure_future(acquiring)
     try:
@@ -53,7 +53,7 @@ async def acquire(acquiring: Awaitable[T], release: Callable[[T], Awaitable[obje
 
 
 async def _wait_until_done(task: asyncio.Future[Any]) -> None:
-    """Wait for `task` and ignore every cancellation meanwhile."""
+    """Wait for `task`, and ignore cancellations meanwhile."""
     import anyio
 
     # A cancelled anyio scope cancels the waiting task again in every iteration of the event loop; the shield prevents
@@ -67,6 +67,6 @@ async def _wait_until_done(task: asyncio.Future[Any]) -> None:
 
 
 def is_cancelled() -> bool:
-    """Whether the running task was asked to stop; a cancellation that it meets otherwise is somebody else's."""
+    """Return whether the running task was cancelled; if not, a `CancelledError` in it comes from another task."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

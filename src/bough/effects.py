@@ -1,4 +1,4 @@
-"""Keys of effects: one for each tool call of a conversation, the same after a crash, a retry and a resume."""
+"""Effect keys: one for each tool call of a conversation, unchanged after a crash, a retry or a resume."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _current: ContextVar[str | None] = ContextVar("effect_key", default=None)
 
 @dataclass(frozen=True, kw_only=True)
 class LostCall:
-    """A tool call whose process died before the result was recorded; the effect may or may not have happened.
+    """A tool call whose process died before the result was recorded; its effect may have happened or not.
 
     Attributes:
         id: The id of the call.
         arguments: The arguments that the tool ran with.
-        effect_key: The key that the tool had from `effect_key`.
+        effect_key: The key that `effect_key` returned to the tool.
     """
 
     id: str
@@ -31,10 +31,10 @@ class LostCall:
 
 
 def effect_key() -> str:
-    """Return the key of the tool call that is running, a UUID: the same however often the call has to be repeated.
+    """Return the key of the running tool call, a UUID that remains the same when the call is repeated.
 
-    Pass it to a service as its idempotency key. A fork has other keys. A call that the model makes anew, after an error
-    say, is another call and has another key.
+    Pass it to a service as its idempotency key. Calls of a fork have different keys. If the model calls the tool again,
+    for example after an error, this is a new call with a new key.
 
     Raises:
         Unavailable: No tool call of a conversation is running here.
@@ -49,14 +49,14 @@ def make_effect_key(conversation: UUID, response: int | None, call: str) -> str:
     """Return the key of a call.
 
     Args:
-        response: The seq of the model response that made the call: providers may repeat the ids of calls.
+        response: The seq of the model response that made the call. Needed because providers may reuse ids of calls.
     """
     return str(uuid5(conversation, f"{response}/{call}"))
 
 
 @contextmanager
 def use_effect_key(key: str) -> Generator[None]:
-    """Make `effect_key` return this key in the block, and in the threads and tasks that it starts."""
+    """Make `effect_key` return this key in the block, and in the threads and tasks that the block starts."""
     token = _current.set(key)
     try:
         yield

@@ -1,24 +1,24 @@
-"""Every error bough raises on purpose, with its code, HTTP status and exit code.
+"""The errors that bough raises deliberately, each with its code, HTTP status and exit code.
 
 BoughError
-├── InvalidInput            a value the caller gave is wrong
-│   ├── Malformed           it cannot be read at all
-│   └── TooLarge            it is longer than what is taken
-├── NotFound                the thing named does not exist
-├── PermissionDenied        policy, trust or tenancy forbids it
-│   └── Unauthenticated     nobody knows who asks
-├── Conflict                it exists, is running, or has moved on
-│   ├── InvalidTransition   a state change the state machine does not allow
-│   └── Stale               it is no longer what the caller saw
-├── LimitExceeded           a budget or bound was reached
-├── Unavailable             something needed is not there (now)
-│   └── SandboxUnavailable  no isolation that is strong enough works here
+├── InvalidInput            a value from the caller is invalid
+│   ├── Malformed           the value cannot be parsed
+│   └── TooLarge            the value exceeds a size limit
+├── NotFound                the requested object does not exist
+├── PermissionDenied        a policy, missing trust or tenancy forbids the request
+│   └── Unauthenticated     the key is missing or not valid
+├── Conflict                the object exists, is running, or has changed
+│   ├── InvalidTransition   the state machine does not allow the change of state
+│   └── Stale               the object has changed since the caller read it
+├── LimitExceeded           a budget, limit or quota was reached
+├── Unavailable             a requirement is missing or temporarily unavailable
+│   └── SandboxUnavailable  no sandbox with the required isolation works here
 ├── StoreError              the event log could not be read or written
-│   └── CorruptLog          what is stored does not add up
-├── ExecutorError           a script could not be run at all
-├── ModelError              the model failed or answered nonsense
+│   └── CorruptLog          the stored data is inconsistent
+├── ExecutorError           a script could not be started
+├── ModelError              the model failed or returned an unusable response
 ├── ConnectError            an MCP or A2A peer failed
-├── NotSupported            bough does not do this
+├── NotSupported            bough does not support the request
 └── Interrupted             a person or a signal stopped the work
 """
 
@@ -59,15 +59,15 @@ OUTCOMES: Mapping[str, Outcome] = {
     "timeout": Outcome(504, 124),
     "interrupted": Outcome(499, 130),
 }
-"""The one table: error code -> (HTTP status, exit code). Codes are stable; more may be added."""
+"""HTTP status and exit code of each error code. Codes are stable; more may be added."""
 
 
 class BoughError(Exception):
-    """An error with a stable `code`, a `message` that says what, and a `hint` that says how to fix it.
+    """An error with a stable `code`, a `message` that describes it, and a `hint` that says how to fix it.
 
     Args:
         message: What is wrong, in one sentence.
-        hint: What the reader can do about it; empty when there is nothing to do.
+        hint: What the reader can do about it; may be empty.
         details: JSON values for programs; never a secret.
         code: A key of `OUTCOMES`; each class has its own default.
     """
@@ -91,128 +91,128 @@ class BoughError(Exception):
 
     @property
     def http_status(self) -> int:
-        """The HTTP status a server answers with."""
+        """The HTTP status of a server's response."""
         return OUTCOMES[self.code].http_status
 
     @property
     def exit_code(self) -> int:
-        """The exit code the command line ends with."""
+        """The exit code of the command line."""
         return OUTCOMES[self.code].exit_code
 
     def as_dict(self) -> dict[str, Any]:
-        """The error as JSON: `code`, `message`, and `hint` and `details` where there are any."""
-        out: dict[str, Any] = {"code": self.code, "message": self.message}
+        """Return the error as JSON: `code` and `message`, and `hint` and `details` unless they are empty."""
+        data: dict[str, Any] = {"code": self.code, "message": self.message}
         if self.hint:
-            out["hint"] = self.hint
+            data["hint"] = self.hint
         if self.details:
-            out["details"] = self.details
-        return out
+            data["details"] = self.details
+        return data
 
 
 class InvalidInput(BoughError):
-    """A value the caller gave is wrong; nothing was changed."""
+    """A value from the caller is invalid; nothing was changed."""
 
     code = "invalid_input"
 
 
 class Malformed(InvalidInput):
-    """What was sent cannot be read at all: no JSON, a bad encoding, a bad header."""
+    """A request cannot be parsed: invalid JSON, encoding or header."""
 
     code = "malformed"
 
 
 class TooLarge(InvalidInput):
-    """What was sent is longer than what is taken."""
+    """A request or value exceeds a size limit."""
 
     code = "too_large"
 
 
 class NotFound(BoughError):
-    """The thing named does not exist."""
+    """The requested object does not exist."""
 
     code = "not_found"
 
 
 class PermissionDenied(BoughError):
-    """A policy, missing trust or another tenant's ownership forbids it."""
+    """A policy, missing trust or another tenant's ownership forbids the request."""
 
     code = "permission_denied"
 
 
 class Unauthenticated(PermissionDenied):
-    """No key was given, or it is unknown, wrong, expired or revoked: all of these look the same."""
+    """The key is missing, unknown, wrong, expired or revoked; the error does not tell which."""
 
     code = "unauthenticated"
 
 
 class Conflict(BoughError):
-    """It exists already, is running elsewhere, or has moved on since it was read."""
+    """The object exists already, is running elsewhere, or has changed since it was read."""
 
     code = "conflict"
 
 
 class InvalidTransition(Conflict):
-    """A state change that the state machine does not allow."""
+    """The state machine does not allow the change of state."""
 
     code = "invalid_transition"
 
 
 class Stale(Conflict):
-    """It has changed since the caller saw it; `details["head"]` says what it is now."""
+    """The object has changed since the caller read it; `details["head"]` is its current head."""
 
     code = "stale"
 
 
 class LimitExceeded(BoughError):
-    """A budget, bound or quota was reached."""
+    """A budget, limit or quota was reached."""
 
     code = "limit_exceeded"
 
 
 class Unavailable(BoughError):
-    """Something the work needs is not there, or not now."""
+    """Something that the work requires is missing or temporarily unavailable."""
 
     code = "unavailable"
 
 
 class SandboxUnavailable(Unavailable):
-    """No isolation of the wanted strength works on this machine; nothing was run."""
+    """No sandbox with the required isolation works on this machine; nothing was run."""
 
     code = "sandbox_unavailable"
 
 
 class StoreError(BoughError):
-    """The event log could not be read or written; what was acknowledged is still there."""
+    """The event log could not be read or written; acknowledged events are not lost."""
 
     code = "store_error"
 
 
 class CorruptLog(StoreError):
-    """What is stored does not add up; `details` says what is readable."""
+    """The stored data is inconsistent; `details` says what is readable."""
 
     code = "corrupt_log"
 
 
 class ExecutorError(BoughError):
-    """A script could not be run at all (as opposed to a script that ran and failed)."""
+    """A script could not be started, as opposed to a script that ran and failed."""
 
     code = "executor_error"
 
 
 class ModelError(BoughError):
-    """The model failed, or answered something that cannot be used."""
+    """The model failed, or returned an unusable response."""
 
     code = "model_error"
 
 
 class ConnectError(BoughError):
-    """An MCP server or A2A agent could not be reached or spoke nonsense."""
+    """An MCP server or A2A agent could not be reached, or sent an invalid response."""
 
     code = "connect_error"
 
 
 class NotSupported(BoughError):
-    """bough does not do this; the hint names what does the same."""
+    """bough does not support the request; the hint names an alternative."""
 
     code = "not_supported"
 
@@ -224,30 +224,30 @@ class Interrupted(BoughError):
 
 
 OPERATORS_CODES = frozenset({"store_error", "corrupt_log", "unavailable"})
-"""Codes of errors about what the operator keeps: their messages may name its files and databases."""
+"""Codes of errors in the operator's systems: their messages may name the operator's files and databases."""
 
 _STORE_PREFIX = re.compile(r"(?:/[^:]*|(?:postgres\w*|sqlite)\S*://\S*): ")
-_DATABASE_ANSWER = re.compile(r" \(.*\)$", re.DOTALL)
-_PLACE = re.compile(r"(?:postgres\w*|sqlite)://\S+|(?<![\w.:/@-])/[\w.~-][^\s:,'\"()]*")
+_DATABASE_MESSAGE = re.compile(r" \(.*\)$", re.DOTALL)
+_LOCATION = re.compile(r"(?:postgres\w*|sqlite)://\S+|(?<![\w.:/@-])/[\w.~-][^\s:,'\"()]*")
 
 
 def hide_places(code: str, message: str) -> str:
-    """Return the message of an error without paths and addresses of the operator's, for everybody else.
+    """Return an error message without the operator's paths and addresses, for other people.
 
     Args:
-        code: The code of the error; only messages about what the operator keeps are changed.
+        code: The code of the error; messages are changed only for `OPERATORS_CODES`.
     """
     if code not in OPERATORS_CODES:
         return message
     if prefix := _STORE_PREFIX.match(message):
         message = message[prefix.end() :]
-        if prefix[0].startswith("postgres"):  # its server's own words name hosts
-            message = _DATABASE_ANSWER.sub("", message)
-    return _PLACE.sub("a file of the server", message)
+        if prefix[0].startswith("postgres"):  # PostgreSQL's own message may name hosts
+            message = _DATABASE_MESSAGE.sub("", message)
+    return _LOCATION.sub("a file of the server", message)
 
 
 def public_message(error: BoughError) -> str:
-    """Return the message of an error for people who are not the operator: see `hide_places`."""
+    """Return the message of an error for people who are not the operator, as `hide_places` does."""
     message, path = error.message, error.details.get("path")
     if error.code in OPERATORS_CODES and path:
         message = message.removeprefix(f"{path}: ").replace(str(path), "a file of the server")
@@ -255,5 +255,5 @@ def public_message(error: BoughError) -> str:
 
 
 def explain_error(error: BoughError) -> str:
-    """Return code, message and hint in one line, for protocols that carry a text; see `public_message`."""
+    """Return code, public message and hint as one line, for protocols whose errors are plain text."""
     return f"{error.code}: {public_message(error)}" + (f" ({error.hint})" if error.hint else "")

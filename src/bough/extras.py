@@ -35,7 +35,7 @@ EXTRAS: Final[Mapping[str, str]] = {
 
 
 def missing_package(error: ImportError) -> Unavailable | None:
-    """Return the error that names the extra to install, or None if no extra of bough brings the package."""
+    """Return an error that names the extra to install; None if no extra of bough installs the package."""
     package = (error.name or "").partition(".")[0]
     if (error.name or "") not in EXTRAS and package not in EXTRAS:
         return None
@@ -43,7 +43,7 @@ def missing_package(error: ImportError) -> Unavailable | None:
 
 
 def explain_missing_package(error: ImportError, name: str) -> Unavailable:
-    """Return the error that says which package a name needs, with the extra that brings it if bough has one."""
+    """Return an error that says which package `name` needs, and how to install it."""
     package = error.name or ""
     extra = EXTRAS.get(package) or EXTRAS.get(package.partition(".")[0])
     hint = f"pip install 'bough[{extra}]'" if extra else f"pip install {package}"

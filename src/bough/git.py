@@ -1,10 +1,10 @@
-"""Starting git on the host: the one place that does, so that a repository cannot make it start anything else.
+"""Run git on the host so that a repository cannot make git start other programs. No other module starts git.
 
-A repository is data that somebody else may have written, a script in a workspace for instance. Its configuration can
-name programs that git runs by the way: hooks, filters, file system monitors, credential helpers. Here git gets an
-environment from scratch, is told where the repository is instead of looking for it, and every setting that names a
-program is overridden, whichever file it comes from. The settings are passed by variables, since those reach git's own
-children, and since the name of a setting may hold any character.
+A repository may have been written by someone else, for example by a script in a workspace. Its configuration can name
+programs that git starts: hooks, filters, file system monitors, credential helpers. So git gets a new environment and
+the explicit location of the repository, and every setting that names a program is overridden, whichever file sets it.
+Settings are passed as environment variables, because git's child processes inherit these, and because the name of a
+setting may contain any character.
 
 Source: git's documentation of `GIT_CONFIG_COUNT`, `GIT_ALLOW_PROTOCOL` and `safe.directory`; gitattributes(5).
 """
@@ -43,26 +43,31 @@ _SETTINGS: Final[Mapping[str, str]] = {
     "gc.auto": "0",
     "maintenance.auto": "false",
     "submodule.recurse": "false",
-    # Folders are lent to the uid of runs, and given back; git would refuse what does not belong to its caller.
+    # During a run, its folders belong to another uid; git would refuse a repository that another user owns.
     "safe.directory": "*",
 }
 _NETWORK_VARIABLES: Final = (
     *("http_proxy", "https_proxy", "HTTPS_PROXY", "no_proxy", "NO_PROXY", "SSH_AUTH_SOCK"),
     *("SSL_CERT_FILE", "SSL_CERT_DIR", "GIT_SSL_CAINFO"),
 )
-_NAMES_A_PROGRAM: Final = re.compile(
+_PROGRAM_SETTINGS: Final = re.compile(
     r"""(filter|hook|alias|pager|gpg|browser|man|mergetool|difftool|guitool|sendemail)\..*
     |diff\.external|diff\..*\.(command|textconv)|merge\..*\.driver|tar\..*\.command|trailer\..*\.(command|cmd)
     |core\.(editor|pager|askpass|alternaterefscommand|gitproxy)|sequence\.editor|interactive\.difffilter
     |credential\.(.*\.)?helper|uploadpack\.packobjectshook|remote\..*\.(uploadpack|receivepack|vcs)""",
     re.VERBOSE | re.IGNORECASE | re.DOTALL,
 )
-"""Settings that can start a program. `include` is not among them: what it brings is listed like all else."""
+"""Names of settings that can start a program. `include` is not needed, because git lists included settings too."""
 
 
 @dataclass(frozen=True)
 class Repository:
-    """Where a repository is: its own folder, and the folder with the files."""
+    """The location of a repository.
+
+    Attributes:
+        git_dir: The folder of the repository itself, usually `.git`.
+        work_tree: The folder with the checked-out files.
+    """
 
     git_dir: Path
     work_tree: Path
@@ -70,7 +75,7 @@ class Repository:
 
 @dataclass(frozen=True)
 class GitOutput:
-    """What git said, and its exit code."""
+    """The exit code and the output of git."""
 
     code: int
     stdout: str
@@ -78,18 +83,19 @@ class GitOutput:
 
 
 def find_repository(folder: Path) -> Repository | None:
-    """Return the repository that `folder` is in; None: in none.
+    """Return the repository that contains `folder`, or None.
 
     Raises:
-        InvalidInput: What is called `.git` is a link, or leads to a repository that does not know of it.
+        InvalidInput: The entry `.git` is a link, or leads to a repository that belongs to another folder.
     """
-    for place in (Path(os.path.realpath(folder)), *Path(os.path.realpath(folder)).parents):
-        dot_git = place / ".git"
+    real_folder = Path(os.path.realpath(folder))
+    for work_tree in (real_folder, *real_folder.parents):
+        dot_git = work_tree / ".git"
         try:
             mode = dot_git.lstat().st_mode
         except OSError:
             continue
-        git_dir = _follow(dot_git) if stat.S_ISREG(mode) else None
+        git_dir = _read_gitfile(dot_git) if stat.S_ISREG(mode) else None
         if stat.S_ISDIR(mode):
             git_dir = dot_git
         if git_dir is None or not _is_own(git_dir, dot_git):
@@ -97,7 +103,7 @@ def find_repository(folder: Path) -> Repository | None:
                 f"{dot_git} leads to a repository that does not belong to this folder",
                 hint="remove it, or repair it with `git worktree repair`",
             )
-        return Repository(git_dir, place)
+        return Repository(git_dir, work_tree)
     return None
 
 
@@ -110,16 +116,16 @@ def run(
     stdin: str = "",
     timeout_seconds: float = _SECONDS,
 ) -> GitOutput:
-    """Run git in `folder` so that nothing of the repository is executed, and return what it said. Blocks.
+    """Run git in `folder` without starting any program that the repository names; return its output. Blocks.
 
     Args:
-        repository: Where the repository is; None: the one that `folder` is in.
-        env: Variables beside the fixed ones, for example `GIT_INDEX_FILE`.
-        protocols: What may be used to reach other repositories, for example `https`; none: nothing is reached.
+        repository: The repository; None for the one that contains `folder`.
+        env: Variables in addition to the fixed ones, for example `GIT_INDEX_FILE`.
+        protocols: Protocols allowed for other repositories, for example `https`; empty allows none.
 
     Raises:
-        InvalidInput: The folder is in no repository, or in one that `find_repository` refuses.
-        Unavailable: There is no git, or it took too long.
+        InvalidInput: The folder is in no repository, or in one that `find_repository` rejects.
+        Unavailable: git is not installed, or it timed out.
     """
     repo = find_repository(folder) if repository is None else repository
     if repo is None:
@@ -143,8 +149,8 @@ def run(
 
 
 def _override(name: str) -> dict[str, str]:
-    """Return the setting that takes away what the setting `name` would start; nothing where it starts nothing."""
-    if not _NAMES_A_PROGRAM.fullmatch(name):
+    """Return an override for a setting that can start a program; empty for any other setting."""
+    if not _PROGRAM_SETTINGS.fullmatch(name):
         return {}
     return {name: "false" if name.lower().endswith(".required") else ""}
 
@@ -158,11 +164,16 @@ def _start(
     stdin: str = "",
     timeout_seconds: float = _SECONDS,
 ) -> GitOutput:
+    """Start git with the given environment and settings, and return its output.
+
+    Raises:
+        Unavailable: git is not installed, or it timed out.
+    """
     numbered: dict[str, str] = {"GIT_CONFIG_COUNT": str(len(settings))}
     for number, (name, value) in enumerate(settings.items()):
         numbered |= {f"GIT_CONFIG_KEY_{number}": name, f"GIT_CONFIG_VALUE_{number}": value}
     try:
-        done = subprocess.run(  # noqa: S603 - a fixed program
+        process = subprocess.run(  # noqa: S603 - a fixed program
             ["git", "--no-optional-locks", "--literal-pathspecs", *arguments],  # noqa: S607 - git is found as by people
             cwd=folder,
             env={**environment, **numbered},
@@ -175,13 +186,13 @@ def _start(
         raise Unavailable("git is not installed", hint="apt-get install git") from error
     except subprocess.TimeoutExpired as error:
         raise Unavailable(f"git timed out after {timeout_seconds:.0f} s", hint="try again") from error
-    # Without the translation of line ends that text streams do: what a blob holds is got back byte for byte.
-    stdout, stderr = (stream.decode("utf-8", "surrogateescape") for stream in (done.stdout, done.stderr))
-    return GitOutput(done.returncode, stdout, stderr)
+    # Decoded here, because text mode would translate line ends and so change the content of a blob.
+    stdout, stderr = (stream.decode("utf-8", "surrogateescape") for stream in (process.stdout, process.stderr))
+    return GitOutput(process.returncode, stdout, stderr)
 
 
-def _follow(dot_git: Path) -> Path | None:
-    """Return the folder that a `.git` file names."""
+def _read_gitfile(dot_git: Path) -> Path | None:
+    """Return the folder that a `.git` file names; None if it names none."""
     with dot_git.open("rb") as source:
         text = source.read(_MAX_GITFILE_BYTES)
     target = text.removeprefix(b"gitdir:").strip()
@@ -191,19 +202,21 @@ def _follow(dot_git: Path) -> Path | None:
 
 
 def _is_own(git_dir: Path, dot_git: Path) -> bool:
-    """Whether a repository's folder belongs to the place that leads to it, so that no other repository is touched."""
-    common = _read_path(git_dir / "commondir", git_dir)
-    if common is not None and Path(os.path.realpath(git_dir)).parent.parent != common:
+    """Return whether a repository belongs to the `.git` that leads to it; git could otherwise change another one."""
+    # Only a worktree has a `commondir`, the repository that it shares.
+    common_dir = _read_path(git_dir / "commondir", git_dir)
+    if common_dir is not None and Path(os.path.realpath(git_dir)).parent.parent != common_dir:
         return False
     if git_dir == dot_git:
-        return common is None
-    if common is not None:
+        return common_dir is None
+    if common_dir is not None:
         return _read_path(git_dir / "gitdir", git_dir) == Path(os.path.realpath(dot_git))
-    # A submodule: its repository lies in that of the folder it is in.
-    return any(git_dir.is_relative_to(above / ".git" / "modules") for above in dot_git.parent.parents)
+    # The repository of a submodule is inside the repository of an outer folder.
+    return any(git_dir.is_relative_to(parent / ".git" / "modules") for parent in dot_git.parent.parents)
 
 
 def _read_path(file: Path, base: Path) -> Path | None:
+    """Return the path that a file contains, relative to `base`; None if the file cannot be read."""
     try:
         with file.open("rb") as source:
             return Path(os.path.realpath(base / os.fsdecode(source.read(_MAX_GITFILE_BYTES).strip())))

@@ -28,7 +28,8 @@ class Check:
     """The result of one check.
 
     Attributes:
-        state: `missing` is not a fault: the part is optional. `broken` is one.
+        state: `broken` is a fault; `missing` is not, because the part is optional.
+        said: The finding, for people.
         fix: How to fix it.
         essential: Whether bough's main job fails without it.
     """
@@ -42,10 +43,10 @@ class Check:
 
 
 async def check_executors(chosen_executor: str) -> list[Check]:
-    """Probe every rung by running something in it; one that works is enough.
+    """Probe each kind of sandbox by running a script in it; one working sandbox is enough.
 
     Args:
-        chosen_executor: Of the settings; the gaps of a container are listed only if it is one.
+        chosen_executor: The executor in the settings; a container's gaps are listed only if it is a container.
     """
     from bough.execution import LocalSandboxCodeExecutor
     from bough.execution.gaps import list_gaps
@@ -65,17 +66,20 @@ async def check_executors(chosen_executor: str) -> list[Check]:
         )
         for report in reports
     ]
-    chosen = max((report for report in reports if report.works), key=lambda report: report.isolation, default=None)
-    gaps = {report.name: report.gaps for report in reports if report.works}
+    isolations = [report.isolation for report in reports if report.works]
+    gaps_by_name = {report.name: report.gaps for report in reports if report.works}
     if chosen_executor.partition(":")[0] == "container":
-        gaps["container"] = list_gaps("container")
-    limits = [
-        Check("executor", f"{name}: not promised", "missing", gap) for name, missing in gaps.items() for gap in missing
+        gaps_by_name["container"] = list_gaps("container")
+    gap_checks = [
+        Check("executor", f"{name}: not promised", "missing", gap)
+        for name, gaps in gaps_by_name.items()
+        for gap in gaps
     ]
-    return [_check_isolation(None if chosen is None else chosen.isolation), *checks, *limits]
+    return [_check_isolation(max(isolations, default=None)), *checks, *gap_checks]
 
 
 def _check_isolation(isolation: Isolation | None) -> Check:
+    """Return the result for the strongest isolation that works; None if none works."""
     if isolation is None:
         fix = "fix one of the rungs below; bubblewrap is the strongest: apt-get install bubblewrap"
         if sys.platform == "darwin":

@@ -13,12 +13,12 @@ def lazy_exports(
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """Return `__getattr__`, `__dir__` and `__all__` for a package.
 
-    A package calls it in the `else` of `if TYPE_CHECKING`, and imports the same names before it, as themselves
-    (`from bough.tasks.model import Task as Task`). Type checkers and editors read the imports, Python this mapping.
+    A package imports its names under `if TYPE_CHECKING` (`from bough.tasks.model import Task as Task`) for type
+    checkers and editors, and calls this function in the `else` branch with the same names.
 
     Args:
         package: The package's `__name__`.
-        modules: For each module its exported names, separated by spaces. Names of the package itself are submodules.
+        modules: The exported names of each module, separated by spaces. Names under `package` itself are submodules.
     """
     modules_by_name = {name: module for module, names in modules.items() for name in names.split()}
     names = sorted(modules_by_name, key=lambda name: (not name.isupper(), name))

@@ -1,4 +1,4 @@
-"""Log records as JSON, one line each; opt-in, since logging is for the program to set up that uses bough."""
+"""Log records as JSON, one per line. Opt-in, because the program that uses bough configures logging."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", 
 
 
 class JsonFormatter(logging.Formatter):
-    """Writes a record's time, level, logger and message, and every field that was given with it."""
+    """Formats a record's time, level, logger and message, and the fields passed as `extra`."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the record as one line of JSON."""
@@ -28,7 +28,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def json_to_file(path: Path) -> logging.Handler:
-    """Have everything that bough logs appended to a file as JSON, and return the handler.
+    """Append bough's log records to a file as JSON, and return the handler.
 
     Raises:
         OSError: The file cannot be written.
@@ -42,9 +42,9 @@ def json_to_file(path: Path) -> logging.Handler:
 
 
 class OneLineFormatter(logging.Formatter):
-    """Writes what other packages log in one line with the cause of an error; what bough logs stays unchanged.
+    """Formats a record of another package as one line, with the root cause of an error; bough's are unchanged.
 
-    While a database is away, each attempt to reach it fails: its traceback would tell nothing more.
+    While a database is unreachable, every attempt to connect logs an error, and tracebacks would add nothing.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -61,6 +61,6 @@ class OneLineFormatter(logging.Formatter):
 
 
 def shorten_stderr() -> None:
-    """Have what other packages log to stderr written in one line each, where the program has set up no logging."""
+    """Write log records of other packages to stderr as one line each, if the program has not configured logging."""
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(OneLineFormatter())

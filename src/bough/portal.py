@@ -1,8 +1,8 @@
-"""One event loop a process for every name that is called without `await`, and how it ends with the program.
+"""The process's event loop for the blocking API, and its shutdown at the end of the program.
 
-The loop runs in a daemon thread, so that a program which closes nothing still ends. What is open then is closed by a
-handler that runs before Python closes its thread pools: at plain `atexit` time a store or a sandbox could no longer
-use a thread to let go of what it holds.
+The loop runs in a daemon thread, so that a program that closes nothing still ends. Open objects are then closed by an
+exit handler that runs before Python closes its thread pools. A plain `atexit` handler runs too late, because stores
+and sandboxes need threads to close.
 
 Source: design notes, "How a program ends".
 """
@@ -29,29 +29,28 @@ from bough.errors import Unavailable
 T = TypeVar("T")
 
 END_SECONDS = 5.0
-"""How long the end of a program may take, all in all."""
+"""Maximum duration of the shutdown at the end of the program."""
 
 INTERRUPT_SECONDS = 15.0
-"""How long Ctrl-C waits for what it interrupted; a second one does not wait."""
+"""Maximum time that Ctrl-C waits for the interrupted call; a second Ctrl-C does not wait."""
 
 _RELEASE_SECONDS = 1.0
-"""The part of `END_SECONDS` that is left to whatever did not close in time and is cancelled."""
+"""The part of `END_SECONDS` that is reserved for cancelling what did not close in time."""
 
 
 class Closable(Protocol):
-    """Something that holds what must be given back."""
+    """An object with resources that must be released."""
 
     async def aclose(self) -> None:
-        """Give it back; twice is fine."""
+        """Release the resources; a second call does nothing."""
         ...
 
 
 class DaemonThreads(ThreadPoolExecutor):
-    """Threads for blocking work that do not keep a program from ending, as those of Python's own pools do.
+    """A thread pool for blocking work. Unlike Python's own pools, it does not delay the end of the program.
 
-    A subclass of Python's pool because an event loop takes no other as its default one; of that only the name is used.
-    A thread that has nothing to do for ten seconds ends. There is no bound on their number: one that blocks for ever
-    must not keep others waiting.
+    It is a `ThreadPoolExecutor` in name only: an event loop accepts no other default executor. A thread ends after ten
+    idle seconds. The number of threads is not limited, so that a call that blocks forever delays no other call.
     """
 
     _IDLE_SECONDS = 10.0
@@ -59,13 +58,13 @@ class DaemonThreads(ThreadPoolExecutor):
     def __init__(self) -> None:
         super().__init__(max_workers=1)
         self._jobs: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._guard = threading.Condition()
-        self._free = 0
-        self._running = 0
+        self._condition = threading.Condition()
+        self._idle_count = 0
+        self._running_count = 0
         self._numbers = itertools.count()
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> concurrent.futures.Future[T]:
-        """Run `fn` in a thread that is free, or in a new one."""
+        """Run `fn` in an idle thread, or in a new one if none is idle."""
         future: concurrent.futures.Future[T] = concurrent.futures.Future()
 
         def work() -> None:
@@ -73,51 +72,52 @@ class DaemonThreads(ThreadPoolExecutor):
                 return
             try:
                 result = fn(*args, **kwargs)
-            except BaseException as error:  # noqa: BLE001 - raised where the result is asked for
+            except BaseException as error:  # noqa: BLE001 - raised by `Future.result`
                 future.set_exception(error)
             else:
                 future.set_result(result)
 
-        with self._guard:
+        with self._condition:
             self._jobs.put(work)
-            if self._free:
-                self._free -= 1
+            if self._idle_count:
+                self._idle_count -= 1
                 return future
             number = next(self._numbers)
         threading.Thread(target=self._serve, name=f"bough-thread-{number}", daemon=True).start()
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Do nothing: idle threads end on their own, and the program's end waits for none."""
+        """Do nothing: idle threads end after ten seconds, and the program does not wait for threads."""
 
     def wait_idle(self, timeout_seconds: float) -> int:
-        """Wait until nothing runs in them, and return how many calls still do after that time."""
-        with self._guard:
-            self._guard.wait_for(lambda: not self._running, max(0.0, timeout_seconds))
-            return self._running
+        """Wait until no call is running; return the number of calls that still run after the timeout."""
+        with self._condition:
+            self._condition.wait_for(lambda: not self._running_count, max(0.0, timeout_seconds))
+            return self._running_count
 
     def _serve(self) -> None:
+        """Run jobs in the current thread until none has arrived for `_IDLE_SECONDS`."""
         while True:
             try:
                 job = self._jobs.get(timeout=self._IDLE_SECONDS)
             except queue.Empty:
-                with self._guard:
-                    if self._free == 0:  # a job was promised to this thread in this very moment
+                with self._condition:
+                    if self._idle_count == 0:  # `submit` has just counted on this thread for a new job
                         continue
-                    self._free -= 1
+                    self._idle_count -= 1
                     return
-            with self._guard:
-                self._running += 1
+            with self._condition:
+                self._running_count += 1
             job()
-            del job
-            with self._guard:
-                self._running -= 1
-                self._free += 1
-                self._guard.notify_all()
+            del job  # an idle thread must not keep the objects of its last job alive
+            with self._condition:
+                self._running_count -= 1
+                self._idle_count += 1
+                self._condition.notify_all()
 
 
 class _Call:
-    """One coroutine on its way through the loop; `done` is set when it has ended, cancelled or not."""
+    """A coroutine that runs on the loop; `done` gets its result or exception when it has ended."""
 
     def __init__(self, function: Callable[..., Awaitable[Any]], args: Any, kwargs: Any) -> None:
         self.done: concurrent.futures.Future[Any] = concurrent.futures.Future()
@@ -145,10 +145,10 @@ class _Call:
 
 
 class Portal:
-    """The event loop of this process's synchronous names. Made by `portal`; safe to use from any thread.
+    """The event loop for this process's blocking API, created by `portal`. Safe to use from any thread.
 
     Args:
-        threads: Where blocking work of the loop is done.
+        threads: The default executor of the loop.
     """
 
     def __init__(self, threads: DaemonThreads) -> None:
@@ -157,72 +157,75 @@ class Portal:
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
         self._main: asyncio.Task[Any] | None = None
-        self._ending = False
+        self._is_ending = False
         self._calls: set[_Call] = set()
         self._held: dict[int, tuple[Closable, str]] = {}
         self._weakly_held: weakref.WeakSet[Closable] = weakref.WeakSet()
-        self._thread = threading.Thread(target=self._serve, name="bough-loop", daemon=True)
+        self._thread = threading.Thread(target=self._run_loop, name="bough-loop", daemon=True)
         self._thread.start()
-        _at_exit(self._end)
+        _at_exit(self._shut_down)
 
     def call(self, function: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any) -> T:
         """Await `function(*args, **kwargs)` on the loop and return its result. Blocks.
 
-        Ctrl-C cancels it, waits until it has ended (a second one does not wait), and is raised then.
+        Ctrl-C cancels the call, waits until it has ended, and is then raised. A second Ctrl-C does not wait.
 
         Raises:
-            Unavailable: Called on the loop's own thread, where it would wait for itself; or in a process that was
-                forked from the one the loop belongs to; or the program is ending.
+            Unavailable: The caller runs on the loop's own thread, where the call would wait for itself, or in a forked
+                process; or the program is ending.
         """
-        self._check_callable()
+        self._require_usable()
         call = _Call(function, args, kwargs)
         self._calls.add(call)
         try:
-            self._soon(call.start)
+            self._schedule(call.start)
             return call.done.result()
         except asyncio.CancelledError:
-            if self._ending:
-                raise _ending() from None
+            if self._is_ending:
+                raise _ending_error() from None
             raise
         except BaseException:
-            if not call.done.done():  # raised here, by a signal, and not there
-                self._soon(call.cancel)
+            if not call.done.done():  # raised in this thread by a signal, not by the call
+                self._schedule(call.cancel)
                 concurrent.futures.wait([call.done], timeout=INTERRUPT_SECONDS)
             raise
         finally:
             self._calls.discard(call)
 
     def iterate(self, iterator: AsyncIterator[T]) -> Iterator[T]:
-        """Iterate an asynchronous iterator from here. Left early, it is closed before the caller continues."""
-        end: Any = object()
+        """Yield the items of an asynchronous iterator.
+
+        If the caller stops early, the iterator is closed before the caller continues.
+        """
+        exhausted: Any = object()
         try:
-            while (item := self.call(anext, iterator, end)) is not end:
+            while (item := self.call(anext, iterator, exhausted)) is not exhausted:
                 yield item
         finally:
             if hasattr(iterator, "aclose"):
-                self._close(cast("Closable", iterator))
+                self._close_iterator(cast("Closable", iterator))
 
     def hold(self, thing: Closable, name: str) -> None:
-        """Close `thing` at the program's end unless it is released before; `name` is for what cannot be closed."""
+        """Close `thing` at the end of the program unless it is released earlier; messages call it `name`."""
         self._held[id(thing)] = thing, name
 
     def hold_weakly(self, thing: Closable) -> None:
-        """Close `thing` at the program's end if it still exists then."""
+        """Close `thing` at the end of the program if it still exists; do not keep it alive."""
         self._weakly_held.add(thing)
 
     def release(self, thing: Closable) -> bool:
-        """Forget `thing`, which is being closed, and return whether it was held, by this process."""
+        """Stop holding `thing`, because its owner closes it; return whether this process held it."""
         return os.getpid() == self._pid and self._held.pop(id(thing), None) is not None
 
     def abandon(self, thing: Closable) -> bool:
-        """Close `thing`, which nobody can use any more, without waiting; return whether it was still open."""
+        """Close `thing` without waiting, because its owner was deleted; return whether it was still open."""
         if not self.release(thing):
             return False
         with suppress(Unavailable):
-            self._soon(_Call(thing.aclose, (), {}).start)
+            self._schedule(_Call(thing.aclose, (), {}).start)
         return True
 
-    def _check_callable(self) -> None:
+    def _require_usable(self) -> None:
         if os.getpid() != self._pid:
             raise Unavailable("opened before this process was forked", hint="open it again in this process")
         if threading.current_thread() is self._thread:
@@ -230,68 +233,71 @@ class Portal:
                 "a name that blocks was called on bough's own event loop, which would wait for itself",
                 hint="use AsyncConversation and `await` there, or make the tool a plain function",
             )
-        if self._ending:
-            raise _ending()
+        if self._is_ending:
+            raise _ending_error()
 
-    def _soon(self, act: Callable[[], object]) -> None:
+    def _schedule(self, act: Callable[[], object]) -> None:
+        """Call `act` on the loop, from any thread.
+
+        Raises:
+            Unavailable: The loop is closed.
+        """
         try:
             self._loop.call_soon_threadsafe(act)
         except RuntimeError as error:  # the loop is closed
-            raise _ending() from error
+            raise _ending_error() from error
 
-    def _close(self, iterator: Closable) -> None:
-        """Close the iterator; garbage collection may ask for it anywhere, also where nothing may wait."""
+    def _close_iterator(self, iterator: Closable) -> None:
+        """Close the iterator. Garbage collection calls this on any thread; on the loop's own, it must not wait."""
         if os.getpid() != self._pid:
             return
         with suppress(Unavailable):
             if threading.current_thread() is self._thread:
-                self._soon(_Call(iterator.aclose, (), {}).start)
+                self._schedule(_Call(iterator.aclose, (), {}).start)
             else:
                 self.call(iterator.aclose)
 
-    def _serve(self) -> None:
+    def _run_loop(self) -> None:
         asyncio.set_event_loop(self._loop)
         self._loop.set_default_executor(self._threads)
         try:
-            # Until a main task is complete, and not for ever: anyio's worker threads end with the main task.
-            self._loop.run_until_complete(self._live())
+            # Not `run_forever`, because anyio's worker threads end when the main task of the loop ends.
+            self._loop.run_until_complete(self._wait_for_stop())
         finally:
             self._loop.close()
 
-    async def _live(self) -> None:
+    async def _wait_for_stop(self) -> None:
         self._main = asyncio.current_task()
         await self._stop.wait()
 
-    # The program's end.
-
-    def _end(self) -> None:
-        """Close what is open, say what could not be closed, and end the loop; at most `END_SECONDS`."""
+    def _shut_down(self) -> None:
+        """Close all held objects, report what could not be closed, and stop the loop; at most `END_SECONDS`."""
         if os.getpid() != self._pid or self._loop.is_closed():
             return
-        self._ending = True
+        self._is_ending = True
         deadline = time.monotonic() + END_SECONDS
         closing = _Call(self._close_all, (deadline - _RELEASE_SECONDS,), {})
-        messages = ["left what was open, as Ctrl-C asked, or because the event loop is blocked"]
+        messages = ["open objects were not closed: Ctrl-C was pressed, or the event loop is blocked"]
         with suppress(KeyboardInterrupt, Unavailable):
-            self._soon(closing.start)
+            self._schedule(closing.start)
             concurrent.futures.wait([closing.done], timeout=deadline - time.monotonic())
             if closing.done.done():
                 messages = closing.done.result()
                 if running := self._threads.wait_idle(deadline - time.monotonic()):
                     messages.append(f"left {running} blocking call{'s' if running > 1 else ''} running in threads")
-            self._soon(self._stop.set)
+            self._schedule(self._stop.set)
             self._thread.join(max(0.1, deadline - time.monotonic()))
         for line in messages:
-            _say(line)
+            _print_to_stderr(line)
 
     async def _close_all(self, deadline: float) -> list[str]:
-        """Close everything side by side, cancel what is late and the tasks that are left; return what went wrong."""
+        """Close all held objects at once, and cancel the tasks still running at the deadline; return error messages."""
         to_close = [*self._held.values(), *((thing, type(thing).__name__) for thing in self._weakly_held)]
         self._held.clear()
         closing = {asyncio.create_task(thing.aclose()): name for thing, name in to_close}
         if closing:
             await asyncio.wait(closing, timeout=max(0.0, deadline - time.monotonic()))
-        # A run that was interrupted has a result, for the thread that waits for it.
+        # Closing a conversation interrupts its run; the thread that waits for the run still gets its result.
         calls = [task for call in self._calls if (task := call.task) is not None and not task.done()]
         if calls:
             await asyncio.wait(calls, timeout=max(0.0, deadline - time.monotonic()))
@@ -301,20 +307,20 @@ class Portal:
         if late:
             await asyncio.wait(late, timeout=_RELEASE_SECONDS / 2)
         await self._loop.shutdown_asyncgens()
-        return [message for task, name in closing.items() if (message := _say_how(task, name, late))]
+        return [message for task, name in closing.items() if (message := _describe_failure(task, name, late))]
 
 
-def _say_how(task: asyncio.Task[None], name: str, late: Collection[asyncio.Task[Any]]) -> str:
-    """Return what there is to say of how `name` was closed; empty where all is well."""
+def _describe_failure(task: asyncio.Task[None], name: str, late: Collection[asyncio.Task[Any]]) -> str:
+    """Return why `name` was not closed; empty if it was."""
     if task in late:
         return f"left {name}, which did not close in {END_SECONDS - _RELEASE_SECONDS:g} s"
     if task.cancelled() or (error := task.exception()) is None:
         return ""
-    return f"{name} did not close well: {error}"
+    return f"{name} could not be closed: {error}"
 
 
 class _Process:
-    """What this process has one of."""
+    """The thread pool and the portal of this process."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -322,7 +328,7 @@ class _Process:
         self.portal: Portal | None = None
 
     def forget(self) -> None:
-        """Begin anew, in a process that was forked: threads and loops stay with the other."""
+        """Reset in a forked process, because threads and event loops remain in the parent process."""
         self.__init__()
 
 
@@ -331,7 +337,7 @@ os.register_at_fork(after_in_child=_process.forget)
 
 
 def portal() -> Portal:
-    """Return the event loop of this process's synchronous names, started at the first call."""
+    """Return the event loop for this process's blocking API; the first call starts it."""
     pool = threads()
     with _process.lock:
         if _process.portal is None:
@@ -340,7 +346,7 @@ def portal() -> Portal:
 
 
 def threads() -> DaemonThreads:
-    """Return the process's threads for blocking calls that may never return: tools, above all."""
+    """Return this process's thread pool for blocking calls that may never return, such as tools."""
     with _process.lock:
         if _process.threads is None:
             _process.threads = DaemonThreads()
@@ -348,23 +354,24 @@ def threads() -> DaemonThreads:
 
 
 def _at_exit(handler: Callable[[], None]) -> None:
-    """Have `handler` called before the thread pools close; that is at `atexit` where Python offers nothing earlier.
+    """Register `handler` to run before the thread pools close, or with `atexit` if Python has no earlier hook.
 
-    Such handlers run last in, first out, and the pools' one is registered when `concurrent.futures.thread` is imported.
+    The last registered handler runs first. The handler of the pools is registered when `concurrent.futures.thread` is
+    imported.
     """
     register: Callable[[Callable[[], None]], object] = getattr(threading, "_register_atexit", atexit.register)
     try:
         register(handler)
-    except RuntimeError as error:  # the interpreter is on its way out already
-        raise _ending() from error
+    except RuntimeError as error:  # the interpreter is already shutting down
+        raise _ending_error() from error
 
 
-def _ending() -> Unavailable:
+def _ending_error() -> Unavailable:
     return Unavailable("the program is ending", hint="do this before the program's last line")
 
 
-def _say(line: str) -> None:
-    """Write a line to stderr, if there still is one."""
+def _print_to_stderr(line: str) -> None:
+    """Write a line to stderr; do nothing if stderr is closed."""
     with suppress(OSError, ValueError, AttributeError):
         sys.stderr.write(f"bough: {line}\n")
         sys.stderr.flush()

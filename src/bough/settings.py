@@ -1,6 +1,6 @@
-"""One frozen `Settings`, read once from arguments, the environment and `bough.yaml`.
+"""Settings from arguments, the environment and `bough.yaml`.
 
-Stdlib dataclass on purpose: a settings library would cost a read-only command half a second of imports.
+`Settings` is a plain dataclass, because importing a settings library would slow down every command by half a second.
 """
 
 from __future__ import annotations
@@ -15,31 +15,31 @@ from typing import Any
 from bough.errors import InvalidInput
 
 PROJECT_KEYS = frozenset({"model", "timeout_seconds"})
-"""What a `bough.yaml` in a working folder may set. Whatever could widen what may happen (executor, policy, base URL,
-store, skill roots) is read from the home folder, the environment and arguments only: 
-a cloned repository is not trusted."""
+"""The keys that a `bough.yaml` in a working folder may set. A cloned repository is not trusted, so settings that could
+widen permissions (executor, policy, base URL, store, skill roots) are read only from the home folder, the environment
+and arguments."""
 
 SECTIONS = frozenset({"server"})
-"""Sections of the home's `bough.yaml` that others read: the agent server its own."""
+"""Sections of the home's `bough.yaml` that are not part of `Settings`: `server` is read by the agent server."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Where things are and what is used by default.
+    """Locations and defaults.
 
     Attributes:
-        home: bough's own folder: store, trust, user settings.
+        home: bough's own folder, with the store, the trust records and the user's settings.
         store: URL of the event store.
-        model: A model string; None chooses by the keys that are set, else the offline planner.
+        model: A model string; None for the first provider whose key is set, otherwise the offline planner.
         base_url: Address of an OpenAI-format server for `openai:` models.
-        skill_roots: Folders of skills to use besides the usual places; these come first.
-        executor: `sandbox`, `container:IMAGE`, or `unsafe` by explicit wish. `container` takes `container_image`.
-        container_image: What `container` runs scripts in; never pulled.
-        policy: Confirmation policy: `allow`, `ask` or `rules`; None where nobody said: `rules` in `bough run` and
-            `chat` where the model may write, else `allow`.
-        timeout_seconds: Wall time of a script; None takes the executor's default.
-        fetch_networks: Private networks, such as `10.0.0.0/8`, that URLs of images and files may lead to, over plain
-            HTTP too.
+        skill_roots: Folders of skills that are searched before the usual ones.
+        executor: `sandbox`, `container:IMAGE` or `unsafe`. `container` alone uses `container_image`.
+        container_image: Image in which `container` runs scripts; never pulled.
+        policy: Confirmation policy: `allow`, `ask` or `rules`. None if not set: `rules` in `bough run` and `bough chat`
+            if the agent may write, otherwise `allow`.
+        timeout_seconds: Time limit of a script; None for the executor's default.
+        fetch_networks: Private networks, such as `10.0.0.0/8`, from which images and files may be fetched, also over
+            plain HTTP.
         copy_before_upgrade: Whether a SQLite store with an older schema is copied before it is upgraded.
     """
 
@@ -65,24 +65,25 @@ class Settings:
         env: Mapping[str, str] | None = None,
         **overrides: Any,
     ) -> Settings:
-        """Return the settings: arguments over `BOUGH_*` over `./bough.yaml` over `<home>/bough.yaml` over defaults.
+        """Return the settings. Precedence: arguments, `BOUGH_*`, `./bough.yaml`, `<home>/bough.yaml`, defaults.
 
         Raises:
-            InvalidInput: A file is not a YAML mapping, a key is unknown, or a value has the wrong shape.
+            InvalidInput: A file is not a YAML mapping, a key is unknown, or a value has the wrong type.
         """
         env = os.environ if env is None else env
-        chosen = _from_env(env)
-        chosen |= {k: v for k, v in {"home": home, "store": store, **overrides}.items() if v is not None}
-        where = Path(chosen.get("home") or Path(env.get("HOME") or Path.home()) / ".bough").expanduser().absolute()
-        own = _from_file(where / "bough.yaml", (_KEYS - {"home"}) | SECTIONS)
+        arguments = {"home": home, "store": store, **overrides}
+        explicit = _from_env(env) | {key: value for key, value in arguments.items() if value is not None}
+        default_home = Path(env.get("HOME") or Path.home()) / ".bough"
+        home_folder = Path(explicit.get("home") or default_home).expanduser().absolute()
+        home_values = _from_file(home_folder / "bough.yaml", (_KEYS - {"home"}) | SECTIONS)
         values = (
-            {key: value for key, value in own.items() if key not in SECTIONS}
+            {key: value for key, value in home_values.items() if key not in SECTIONS}
             | _from_file((cwd or Path.cwd()) / "bough.yaml", PROJECT_KEYS)
-            | chosen
-            | {"home": where}
+            | explicit
+            | {"home": home_folder}
         )
-        values.setdefault("store", f"sqlite:///{where / 'bough.db'}")
-        settings = cls(**{key: _SHAPES[key](key, value) for key, value in values.items()})
+        values.setdefault("store", f"sqlite:///{home_folder / 'bough.db'}")
+        settings = cls(**{key: _PARSERS[key](key, value) for key, value in values.items()})
         if settings.executor == "container":
             return replace(settings, executor=f"container:{settings.container_image}")
         return settings
@@ -92,6 +93,7 @@ _KEYS = frozenset(field.name for field in fields(Settings))
 
 
 def _from_env(env: Mapping[str, str]) -> dict[str, Any]:
+    """Return the settings whose variables `BOUGH_*` are set and not empty."""
     values = {key: env[f"BOUGH_{key.upper()}"] for key in _KEYS if env.get(f"BOUGH_{key.upper()}")}
     if "skill_roots" in values:
         return values | {"skill_roots": [root for root in values["skill_roots"].split(os.pathsep) if root]}
@@ -99,6 +101,11 @@ def _from_env(env: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _from_file(path: Path, allowed: frozenset[str]) -> dict[str, Any]:
+    """Return the values of a `bough.yaml`; empty if the file does not exist.
+
+    Raises:
+        InvalidInput: The file cannot be read, is not a YAML mapping, or has a key that is not allowed.
+    """
     try:
         text = path.read_text("utf-8")
     except (FileNotFoundError, NotADirectoryError):
@@ -185,6 +192,8 @@ def _boolean(key: str, value: Any) -> bool:
 
 
 def _choice(*choices: str) -> Any:
+    """Return a parser that accepts only these values."""
+
     def check(key: str, value: Any) -> str:
         if value in choices:
             return value
@@ -201,7 +210,7 @@ def _executor(key: str, value: Any) -> str:
     )
 
 
-_SHAPES: Mapping[str, Any] = {
+_PARSERS: Mapping[str, Any] = {
     "home": _path,
     "store": _text,
     "model": _text,
@@ -214,3 +223,4 @@ _SHAPES: Mapping[str, Any] = {
     "fetch_networks": _networks,
     "copy_before_upgrade": _boolean,
 }
+"""For each setting, a function that takes its key and value and returns the checked value."""

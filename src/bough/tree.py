@@ -1,8 +1,8 @@
-"""Folders that somebody else may change at any moment: walked, copied and removed without following a link.
+"""Walk, copy and remove folders that other programs may change meanwhile, without following links.
 
-A script can turn every name in its workspace into a link between two looks at it. So no path of more than one name is
-given to the system here: each name is opened in the descriptor of its folder, and never through a link. What changed in
-between is skipped. Only the standard library is used.
+A script can replace any name in its workspace with a link at any moment. So no path of several names is passed to the
+system: each name is opened relative to the descriptor of its folder, with `O_NOFOLLOW`. Entries that were removed or
+replaced after they were listed are skipped. Uses only the standard library.
 """
 
 from __future__ import annotations
@@ -19,31 +19,32 @@ from itertools import count
 from typing import Final
 
 FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-"""How a folder is opened: as a folder, never through a link."""
+"""Flags that open a folder, never through a link."""
 
 FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
-"""How a file is read: never through a link, and without waiting for the other end of a pipe."""
+"""Flags that open a file for reading, never through a link and without waiting for the writer of a pipe."""
 
 _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _REPLACED: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 """Errors of a name that was removed, or replaced by a link, after its folder was listed."""
 
-_KEPT_OPEN: Final = 16
-"""How many folders above the current one stay open in a walk; deeper ones are opened again by `..`."""
+_MAX_OPEN_DEPTH: Final = 16
+"""Folders at this depth or deeper are closed while the walk is below them, and reopened by `..`."""
 
 _FICLONE: Final = 0x40049409
+"""The ioctl request by which two files share blocks; see ioctl_ficlone(2)."""
 
 
 @dataclass(slots=True, eq=False)
 class Folder:
-    """A folder that a walk is in, or below.
+    """A folder between the top of a walk and the current entry.
 
     Attributes:
-        name: In the folder above.
-        above: None for the top of the walk.
-        fd: Its descriptor, open only while the walk is in it; -1 while it is closed.
-        names: What is still to be looked at, in reverse order.
-        folders: Names of folders that are still to be entered.
+        name: Its name in the parent folder.
+        above: The parent folder; None for the top of the walk.
+        fd: Its descriptor; -1 while it is closed.
+        names: Names that are not yet visited, in reverse order.
+        folders: Names of subfolders that are not yet entered.
     """
 
     name: str = ""
@@ -57,14 +58,14 @@ class Folder:
 
     @property
     def path(self) -> str:
-        """Relative to the top of the walk, with forward slashes; empty for the top. O(depth)."""
+        """The path relative to the top of the walk, with forward slashes; empty for the top. O(depth)."""
         if self._path is None:
             self._path = "/".join(self.parts)
         return self._path
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The names that lead to it from the top of the walk. O(depth)."""
+        """The names in the path from the top of the walk. O(depth)."""
         parts: list[str] = []
         folder = self
         while folder.above is not None:
@@ -73,15 +74,15 @@ class Folder:
         return tuple(reversed(parts))
 
     def suspend(self) -> None:
-        """Close the descriptor, if it lies so deep that the walk does not keep it open for the folders below."""
-        if self.depth >= _KEPT_OPEN:
+        """Close the descriptor of a deep folder while the walk is below it, to limit the open descriptors."""
+        if self.depth >= _MAX_OPEN_DEPTH:
             if self._identity is None:
                 self._identity = identity_of(os.fstat(self.fd))
             os.close(self.fd)
             self.fd = -1
 
     def resume(self, fd: int) -> bool:
-        """Take a descriptor again; return false and close it if it is another folder's."""
+        """Take a newly opened descriptor; if it belongs to another folder, close it and return False."""
         if identity_of(os.fstat(fd)) != self._identity:
             os.close(fd)
             return False
@@ -91,11 +92,11 @@ class Folder:
 
 @dataclass(frozen=True, slots=True)
 class FolderEntry:
-    """One name in a folder.
+    """One entry of a folder.
 
     Attributes:
-        folder: Its descriptor is open only until the next entry.
-        state: As `lstat` returns it.
+        folder: The folder; its descriptor is open only until the walk yields the next entry.
+        state: The result of `lstat`.
     """
 
     folder: Folder
@@ -104,34 +105,34 @@ class FolderEntry:
 
     @property
     def folder_fd(self) -> int:
-        """Descriptor of its folder; open only until the next entry."""
+        """The descriptor of the folder; open only until the walk yields the next entry."""
         return self.folder.fd
 
     @property
     def path(self) -> str:
-        """Relative to the top of the walk, with forward slashes. O(depth)."""
+        """The path relative to the top of the walk, with forward slashes. O(depth)."""
         path = self.folder.path
         return f"{path}/{self.name}" if path else self.name
 
     @property
     def is_folder(self) -> bool:
-        """Whether it is a folder, not a link to one."""
+        """Whether the entry is a folder, not a link to one."""
         return stat.S_ISDIR(self.state.st_mode)
 
     @property
     def is_file(self) -> bool:
-        """Whether it is a regular file."""
+        """Whether the entry is a regular file."""
         return stat.S_ISREG(self.state.st_mode)
 
     @property
     def is_link(self) -> bool:
-        """Whether it is a symbolic link."""
+        """Whether the entry is a symbolic link."""
         return stat.S_ISLNK(self.state.st_mode)
 
 
 @contextmanager
 def open_descriptor(name: str | os.PathLike[str], flags: int = FOLDER, *, dir_fd: int | None = None) -> Generator[int]:
-    """Open a descriptor for the length of a `with` block."""
+    """Open a descriptor, and close it at the end of the `with` block."""
     fd = os.open(name, flags, dir_fd=dir_fd)
     try:
         yield fd
@@ -146,17 +147,17 @@ def open_beneath(
     *,
     enter: Callable[[int, str], int] = lambda fd, name: os.open(name, FOLDER, dir_fd=fd),
 ) -> Generator[int]:
-    """Open the folder that `names` lead to below `root`, name by name, for the length of a `with` block.
+    """Open the folder at the path `names` below `root`, one name at a time; close it at the end of the `with` block.
 
     At most two descriptors are open at a time.
 
     Args:
-        root: A descriptor, which stays open, or a path that does not end in a link.
+        root: A descriptor, which is not closed, or a path that does not end in a link.
         names: Single names, without `..`.
-        enter: Opens one folder in another; the default makes nothing.
+        enter: Opens a subfolder; the default does not create a missing one.
 
     Raises:
-        OSError: One of them is missing, is not a folder, or is a link.
+        OSError: A folder is missing, is not a folder, or is a link.
     """
     fd = os.dup(root) if isinstance(root, int) else os.open(root, FOLDER)
     try:
@@ -172,35 +173,36 @@ def open_beneath(
 
 
 def make_folder(fd: int, name: str) -> int:
-    """Open a folder in another, made where it is missing: an `enter` of `open_beneath`."""
+    """Open a subfolder and create it if it is missing: an `enter` for `open_beneath`."""
     with suppress(FileExistsError):
         os.mkdir(name, 0o755, dir_fd=fd)
     return os.open(name, FOLDER, dir_fd=fd)
 
 
 def read_names(folder: Folder) -> None:
-    """List a folder, sorted by name: the usual `read` of `walk`."""
-    folder.names = sorted(set(os.listdir(folder.fd)), reverse=True)  # a name that moves meanwhile may be listed twice
+    """List a folder, sorted by name: the default `read` of `walk`."""
+    # A set, because a name that is changed during the listing may be listed twice.
+    folder.names = sorted(set(os.listdir(folder.fd)), reverse=True)
 
 
 def read_unsorted(folder: Folder) -> None:
-    """List a folder in no order: a `read` of `walk`."""
+    """List a folder without sorting: a `read` for `walk`."""
     folder.names = os.listdir(folder.fd)
 
 
 def open_folder(fd: int, name: str) -> int:
-    """Open a folder in another, never through a link."""
+    """Open a subfolder, never through a link."""
     return os.open(name, FOLDER, dir_fd=fd)
 
 
 def raise_unless_replaced(folder: Folder, name: str, error: OSError) -> None:
-    """Ignore that a name was removed, or replaced by a link: the usual `on_error` of `walk`."""
+    """Raise the error unless the entry was removed, or replaced by a link: the default `on_error` of `walk`."""
     if error.errno not in _REPLACED:
         raise error
 
 
 def ignore_error(folder: Folder, name: str, error: OSError) -> None:
-    """Leave out what cannot be read: an `on_error` of `walk`."""
+    """Skip what cannot be read: an `on_error` for `walk`."""
 
 
 def walk(
@@ -213,34 +215,35 @@ def walk(
     opener: Callable[[int, str], int] = open_folder,
     on_error: Callable[[Folder, str, OSError], None] = raise_unless_replaced,
 ) -> Iterator[FolderEntry]:
-    """Yield every entry below a folder, each folder before what is in it. O(entries) at any depth.
+    """Yield every entry below a folder, each folder before its entries. O(entries) at any depth.
 
-    Memory is O(names in the folders above the current one). A folder is opened once; at most 18 descriptors are open.
-    A folder that is moved while the walk is below it may be left out, with what is still to come of it.
+    Memory is O(names in the folders above the current one). Each folder is listed once; at most 18 descriptors are
+    open. If a folder is moved while the walk is below it, its remaining entries may be skipped.
 
     Args:
-        root_fd: Stays open until the walk is over.
-        enter: Whether to walk into a folder; called after it was yielded.
-        skip: Called before a name is looked at; true leaves it out.
-        in_place: Whether what is in a folder follows the folder; otherwise it follows the entries beside the folder.
-        read: Fills `names` of a folder that was opened, and `folders` with what is to be entered and not yielded.
-        opener: Opens a folder in another.
-        on_error: Receives (folder, name, error) of what cannot be read; the name is empty for the folder itself.
+        root_fd: Descriptor of the folder; the walk does not close it.
+        enter: Returns whether to enter a folder; called after the folder was yielded.
+        skip: Called with a folder and a name before `lstat`; True skips the name.
+        in_place: Yield the entries of a folder directly after it; otherwise after its siblings.
+        read: Fills `names` of a newly opened folder; may add subfolders to `folders` that are entered, but not yielded.
+        opener: Opens a subfolder.
+        on_error: Called with (folder, name, error) for what cannot be read; the name is empty for the folder itself.
 
     Raises:
         OSError: `on_error` raises it.
     """
     folder = Folder(fd=root_fd)
     try:
-        _read(folder, read, on_error)
+        _list(folder, read, on_error)
         while True:
             if folder.folders and (in_place or not folder.names):
-                if (inner := _open(folder, opener, on_error)) is not None:
+                inner = _open_next(folder, opener, on_error)
+                if inner is not None:
                     folder = inner
-                    _read(folder, read, on_error)
+                    _list(folder, read, on_error)
             elif folder.names:
                 name = folder.names.pop()
-                entry = None if skip(folder, name) else _look_at(folder, name, on_error)
+                entry = None if skip(folder, name) else _stat_entry(folder, name, on_error)
                 if entry is None:
                     continue
                 yield entry
@@ -257,16 +260,17 @@ def walk(
             folder = folder.above
 
 
-def _read(folder: Folder, read: Callable[[Folder], None], on_error: Callable[[Folder, str, OSError], None]) -> None:
+def _list(folder: Folder, read: Callable[[Folder], None], on_error: Callable[[Folder, str, OSError], None]) -> None:
     try:
         read(folder)
     except OSError as error:
         on_error(folder, "", error)
 
 
-def _open(
+def _open_next(
     folder: Folder, opener: Callable[[int, str], int], on_error: Callable[[Folder, str, OSError], None]
 ) -> Folder | None:
+    """Open the next subfolder to enter, and suspend its parent; None if it cannot be opened."""
     inner = Folder(folder.folders.popleft(), folder, depth=folder.depth + 1)
     try:
         inner.fd = opener(folder.fd, inner.name)
@@ -277,7 +281,7 @@ def _open(
     return inner
 
 
-def _look_at(folder: Folder, name: str, on_error: Callable[[Folder, str, OSError], None]) -> FolderEntry | None:
+def _stat_entry(folder: Folder, name: str, on_error: Callable[[Folder, str, OSError], None]) -> FolderEntry | None:
     try:
         return FolderEntry(folder, name, os.stat(name, dir_fd=folder.fd, follow_symlinks=False))
     except OSError as error:
@@ -286,18 +290,18 @@ def _look_at(folder: Folder, name: str, on_error: Callable[[Folder, str, OSError
 
 
 def _leave(folder: Folder, above: Folder) -> Folder:
-    """Close a folder and return the one above it, or, where the folder was moved, the nearest one still in place."""
+    """Close a folder and return its parent, open; if the folder was moved, the nearest ancestor still in place."""
     is_open = above.fd >= 0
     if not is_open:
         with suppress(OSError):
             is_open = above.resume(os.open("..", FOLDER, dir_fd=folder.fd))
     os.close(folder.fd)
     folder.fd = -1
-    return above if is_open else _find_nearest(above)
+    return above if is_open else _reopen_nearest(above)
 
 
-def _find_nearest(folder: Folder) -> Folder:
-    """Return the innermost folder of those that lead to this one that is still in its place, open."""
+def _reopen_nearest(folder: Folder) -> Folder:
+    """Reopen the folders from the top of the walk down to `folder`; return the last one that is still in place."""
     closed: list[Folder] = []
     while folder.fd < 0 and folder.above is not None:
         closed.append(folder)
@@ -315,13 +319,13 @@ def _find_nearest(folder: Folder) -> Folder:
 
 
 def identity_of(state: os.stat_result) -> tuple[int, int]:
-    """Return what tells a file or folder from every other one: device and number."""
+    """Return the device and inode numbers, which together identify a file or folder."""
     return state.st_dev, state.st_ino
 
 
 @contextmanager
 def suppress_replaced() -> Generator[None]:
-    """Ignore that a name was removed, or replaced by a link, after its folder was listed."""
+    """Suppress the error of an entry that was removed, or replaced by a link, after its folder was listed."""
     try:
         yield
     except OSError as error:
@@ -336,13 +340,13 @@ def copy(
     skip: Callable[[FolderEntry], bool] = lambda entry: False,
     retarget: Callable[[str, str], str] = lambda path, target: target,
 ) -> None:
-    """Copy what is below one folder into another, empty one: folders, regular files, links as links. O(bytes).
+    """Copy the contents of a folder into an empty one: subfolders, regular files, and links as links. O(bytes).
 
-    Nothing is hard-linked. Times, permissions without setuid, and extended attributes of users are copied.
+    Creates no hard links. Copies timestamps, permissions without setuid, and user extended attributes.
 
     Args:
-        skip: Whether to leave an entry out; a folder with everything in it.
-        retarget: Returns the target of a copied link, from the link's path and its target.
+        skip: Returns whether to skip an entry; the contents of a skipped folder are skipped too.
+        retarget: Returns the target of a copied link, given the link's path and its original target.
 
     Raises:
         OSError: Something cannot be read or written.
@@ -365,7 +369,9 @@ def copy(
             else:
                 with suppress_replaced():
                     copy_entry(entry, folder, retarget=retarget)
-    for names in reversed(folders):  # inner folders first: entering a folder needs its permissions, writing its times
+    # After all entries, because adding an entry changes the folder's times. Inner folders first, because the copied
+    # permissions of an outer folder may forbid entering it.
+    for names in reversed(folders):
         with suppress_replaced(), open_beneath(source_fd, names) as old, open_beneath(target_fd, names) as new:
             _copy_state(old, new, 0o3777)
     _copy_state(source_fd, target_fd, 0o3777)
@@ -374,25 +380,25 @@ def copy(
 def copy_entry(
     entry: FolderEntry, folder_fd: int, *, retarget: Callable[[str, str], str] = lambda path, target: target
 ) -> None:
-    """Copy a regular file or a link into another folder under its name; other kinds are left out.
+    """Copy a regular file or a link into another folder under the same name; skip other kinds.
 
-    The blocks of a file are shared until one of the two changes, where the file system can.
+    If the file system supports it, the two files share their blocks until one of them changes.
 
     Raises:
-        FileExistsError: There is something of that name.
+        FileExistsError: The folder already has an entry with this name.
     """
     if entry.is_link:
         try:
             target = os.readlink(entry.name, dir_fd=entry.folder_fd)
         except OSError as error:
             if error.errno == errno.EINVAL:
-                return  # it was replaced by something else
+                return  # the link was replaced by something else
             raise
         os.symlink(retarget(entry.path, target), entry.name, dir_fd=folder_fd)
     elif entry.is_file:
         with open(os.open(entry.name, FILE, dir_fd=entry.folder_fd), "rb") as source:
             if not stat.S_ISREG(os.fstat(source.fileno()).st_mode):
-                return  # it was replaced by a pipe or a device
+                return  # the file was replaced by a pipe or a device
             with open(os.open(entry.name, _CREATE, 0o600, dir_fd=folder_fd), "wb") as target_file:
                 if not _clone(source.fileno(), target_file.fileno()):
                     shutil.copyfileobj(source, target_file, 1 << 20)
@@ -401,6 +407,7 @@ def copy_entry(
 
 
 def _clone(source_fd: int, target_fd: int) -> bool:
+    """Make the target share the blocks of the source; return False if the system cannot."""
     try:
         from fcntl import ioctl
 
@@ -411,7 +418,7 @@ def _clone(source_fd: int, target_fd: int) -> bool:
 
 
 def _copy_state(source_fd: int, target_fd: int, mode: int) -> None:
-    """Copy permissions within `mode`, times, and extended attributes of users, as far as the file system has them."""
+    """Copy permissions within `mode`, timestamps, and the user extended attributes that the file system supports."""
     state = os.fstat(source_fd)
     if hasattr(os, "listxattr"):
         with suppress(OSError):
@@ -423,13 +430,13 @@ def _copy_state(source_fd: int, target_fd: int, mode: int) -> None:
 
 
 def remove(path: str | os.PathLike[str], *, is_over: Callable[[], bool] = lambda: False) -> bool:
-    """Remove the folder `path` and everything in it, at any depth, with two open descriptors.
+    """Remove a folder and its contents, at any depth, with two open descriptors.
 
     Args:
-        is_over: Called before each entry; once it returns true, the rest is left for another call.
+        is_over: Called before each entry; if it returns True, the removal stops. Another call continues it.
 
     Returns:
-        Whether all of it is gone.
+        Whether the folder was removed completely.
     """
     numbers = count()
     with open_descriptor(path) as root:
@@ -443,7 +450,10 @@ def remove(path: str | os.PathLike[str], *, is_over: Callable[[], bool] = lambda
 
 
 def _remove_or_flatten(root: int, name: str, numbers: Iterator[int], is_over: Callable[[], bool]) -> bool:
-    """Remove `name`; of a folder, move its folders up to `root`, so that depth costs neither stack nor descriptors."""
+    """Remove an entry of `root`; return False if `is_over` stopped it.
+
+    The subfolders of a folder are moved up to `root`, so that depth costs neither stack nor descriptors.
+    """
     if not _is_folder(root, name):
         os.unlink(name, dir_fd=root)
         return True
@@ -462,15 +472,15 @@ def _remove_or_flatten(root: int, name: str, numbers: Iterator[int], is_over: Ca
 
 
 def _remove_or_move(fd: int, name: str, root: int, numbers: Iterator[int]) -> None:
-    """Remove a folder if it is empty, else move it to `root`."""
+    """Remove a folder if it is empty; otherwise move it to `root`."""
     try:
         os.rmdir(name, dir_fd=fd)
     except OSError:
         os.chmod(name, 0o700, dir_fd=fd)
-        os.rename(name, _free_name(root, numbers), src_dir_fd=fd, dst_dir_fd=root)
+        os.rename(name, _find_free_name(root, numbers), src_dir_fd=fd, dst_dir_fd=root)
 
 
-def _free_name(root: int, numbers: Iterator[int]) -> str:
+def _find_free_name(root: int, numbers: Iterator[int]) -> str:
     for number in numbers:
         name = f".removing-{number}"
         try:
@@ -485,7 +495,7 @@ def _is_folder(fd: int, name: str) -> bool:
 
 
 def list_names(fd: int, limit: int) -> list[str]:
-    """Return names in a folder, in no order, at most `limit`."""
+    """Return at most `limit` names in a folder, unsorted."""
     names: list[str] = []
     with os.scandir(fd) as entries:
         for entry in entries:

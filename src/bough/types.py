@@ -1,4 +1,4 @@
-"""Ids, JSON aliases, and the protocols for time and ids, which are injected wherever they are needed."""
+"""JSON aliases, ids, clocks, and small checks that all packages share."""
 
 from __future__ import annotations
 
@@ -22,52 +22,52 @@ _RAW_CONTROLS = re.compile("[\x7f-\x9f]")
 
 
 class Clock(Protocol):
-    """Where time comes from."""
+    """A source of time."""
 
     def now(self) -> datetime:
-        """The present moment in UTC, with a time zone."""
+        """Return the current time in UTC, with a time zone."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds that never go back, for durations and deadlines."""
+        """Return seconds that never decrease, for durations and deadlines."""
         ...
 
 
 def utc_now() -> datetime:
-    """Return the present moment in UTC, with a time zone."""
+    """Return the current time in UTC, with a time zone."""
     return datetime.now(UTC)
 
 
 class SystemClock:
-    """The machine's own clock."""
+    """The clock of this machine."""
 
     def now(self) -> datetime:
-        """The present moment in UTC, with a time zone."""
+        """Return the current time in UTC, with a time zone."""
         return utc_now()
 
     def monotonic(self) -> float:
-        """Seconds that never go back."""
+        """Return seconds that never decrease."""
         return time.monotonic()
 
 
 def require_type(value: object, kinds: type | tuple[type, ...], subject: str, hint: str) -> None:
-    """Check the kind of what a caller gave: not everyone checks types.
+    """Check the type of a value from a caller, because callers may not use a type checker.
 
     Raises:
-        InvalidInput: It is of another kind.
+        InvalidInput: The value has another type.
     """
     if not isinstance(value, kinds):
         raise InvalidInput(f"{subject}: this is a {type(value).__name__}", hint=hint)
 
 
 def new_id() -> UUID:
-    """Return a fresh uuid7: 48 bits of milliseconds, then a counter and randomness; ordered within a process."""
+    """Return a new uuid7: 48 bits of milliseconds, then a counter and random bits; ordered within a process."""
     return uuid7()
 
 
 def escape_json_controls(text: str) -> str:
-    """Return JSON with every control character escaped, so that a terminal which shows it obeys nothing in it.
+    """Return JSON with all control characters escaped, so that it cannot control a terminal that shows it.
 
-    JSON demands that of those below U+0020 only; U+009B begins a command to a terminal as well.
+    JSON requires escapes only below U+0020, but U+009B starts a terminal command too.
     """
     return _RAW_CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)

@@ -12,7 +12,7 @@ from tests.held_writer import cancel_while_writer_is_held
 from bough.errors import Conflict
 from bough.events import open_store
 from bough.events.lease import hold_lease, owner
-from bough.testing.task_store.claims import make_gone_owner
+from bough.testing.task_store.claims import make_dead_owner
 from bough.types import SystemClock
 
 pytestmark = pytest.mark.anyio
@@ -50,7 +50,7 @@ async def test_a_lease_that_was_taken_over_is_in_the_takers_name(tmp_path: Path)
     """In the dead owner's name it would look free to every third process, although its holder lives."""
     store = await open_store(f"sqlite:///{tmp_path / 'log.db'}")
     record = await store.create()
-    lost = await store.acquire(record.id, make_gone_owner(), 60)
+    lost = await store.acquire(record.id, make_dead_owner(), 60)
     async with hold_lease(store, record.id) as lease:
         assert lease.generation > lost.generation
         with pytest.raises(Conflict):

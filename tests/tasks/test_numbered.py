@@ -17,7 +17,7 @@ _FAMILY = "tests/tasks/test_family_workers.py"
 _STORES = "src/bough/testing/task_store"
 
 PLACES = {
-    "B01": (f"{_STORES}/transitions.py", "test_everything_else_is_refused"),
+    "B01": (f"{_STORES}/transitions.py", "test_other_transitions_are_rejected"),
     "B02": ("src/bough/testing/dispatcher/contract.py", "test_a_running_task_is_cancelled_by_another_broker"),
     "B03": (f"{_STORES}/records.py", "test_submission_is_one_state_change"),
     "B04": ("tests/tasks/test_broker.py", "test_b04_callbacks_are_told_each_state_once_in_order"),
@@ -31,7 +31,7 @@ PLACES = {
     "B12": (_FAULTS, "test_b12_what_delegate_returned_is_not_announced_again"),
     "B13": (_FAULTS, "test_b13_b14_a_second_wait_waits_for_something_new"),
     "B14": (_FAULTS, "test_b13_b14_a_second_wait_waits_for_something_new"),
-    "B15": (f"{_STORES}/transitions.py", "test_long_results_are_whole_up_to_a_mebibyte"),
+    "B15": (f"{_STORES}/transitions.py", "test_results_over_a_mebibyte_are_truncated"),
     "B16": (_FAULTS, "test_b16_both_ways_to_a_result_cost_the_same"),
     "B17": ("tests/tasks/test_shared_bounds.py", "test_b17_siblings_share_what_is_left_of_their_parents_bound"),
     "B18": ("tests/agents/config/test_config.py", "test_what_is_given_wins_over_the_file_for_every_parameter"),
@@ -48,7 +48,7 @@ PLACES = {
     "B29": (_FAULTS, "test_b29_a_history_is_what_the_next_turns_go_on_with"),
     "B30": (_FAULTS, "test_b30_no_skills_are_none_and_the_spec_stays_as_it_was"),
     "B31": ("tests/tasks/test_json_files.py", "test_b31_no_id_leaves_the_folder"),
-    "B32": (f"{_STORES}/records.py", "test_what_is_returned_is_a_copy"),
+    "B32": (f"{_STORES}/records.py", "test_a_returned_task_is_a_copy"),
     "B33": ("tests/tasks/test_broker.py", "test_a_stream_gives_every_event_once_and_ends"),
     "B34": (_FAMILY, "test_a_child_is_answered_on_another_worker_after_both_processes_restarted"),
     "B35": (_MORE, "test_b35_no_timer_stands_between_a_submission_and_its_start"),

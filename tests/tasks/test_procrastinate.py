@@ -107,7 +107,7 @@ async def test_an_abort_in_another_schema_stops_nothing_here(
     async with TaskBroker(tasks, settings=settings, queues=("q",)) as running:
         running.register_agents([gate.spec])
         mine = await broker.submit("one", agent_name="gated", queue="q")
-        await gate.until(lambda: gate.begun == ["one"])
+        await gate.wait_until(lambda: gate.begun == ["one"])
         theirs = await other.submit("one", queue="q")
         assert await ask(tasks, "select max(id) from other_jobs.procrastinate_jobs") == await ask(
             tasks, "select max(id) from bough_jobs.procrastinate_jobs"
@@ -127,7 +127,7 @@ async def test_a_job_that_was_aborted_without_a_cancellation_runs_on(
     async with TaskBroker(tasks, settings=settings, queues=("q",)) as running:
         running.register_agents([gate.spec])
         task_id = await broker.submit("one", agent_name="gated", queue="q")
-        await gate.until(lambda: gate.begun == ["one"])
+        await gate.wait_until(lambda: gate.begun == ["one"])
         [(job, *_)] = await ask(tasks, JOBS)
         await tasks.change(lambda tables: dispatcher.withdraw(tables, job))
         gate.open()

@@ -93,5 +93,5 @@ async def test_a_request_beyond_the_script_is_an_error_that_is_counted() -> None
 
 
 async def test_a_step_of_the_wrong_kind_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="cannot hold 42"):
+    with pytest.raises(InvalidInput, match="cannot contain 42"):
         await ScriptedModel([[42]]).request(REQUEST, None, ModelRequestParameters())  # pyright: ignore

@@ -17,12 +17,11 @@ def resolve_agent(
 ) -> AgentSpec:
     """Return the agent of a file, an agent of config.yaml by name, or the default agent, with its model resolved.
 
-    Skills of `skill_roots` have precedence. The folders are recorded with the agent, so that other processes find them.
-
     The default agent may read and write files in its workspace and run commands there in the sandbox. The offline
     planner gets none of these tools.
 
     Args:
+        skill_roots: Folders whose skills have precedence. They are recorded with the agent for other processes.
         settle_model: If False, the process that runs the agent chooses the model, unless the settings name one.
 
     Raises:
@@ -47,11 +46,11 @@ def may_write(spec: AgentSpec) -> bool:
 
 
 def _load_named(name: Path, settings: Settings) -> AgentSpec | None:
-    """Return the agent with this name in config.yaml; None if the name is that of a file, or not in config.yaml."""
+    """Return the agent with this name in config.yaml; None if there is none, or if a file has this name."""
     from bough.agents.config.agents import UNSET, AgentConfig
     from bough.agents.spec import AgentSpec
 
-    # A file has precedence over an agent with the same name, because the user sees the file in the folder.
+    # A file has precedence over an agent with the same name, because the user can see the file in the folder.
     if name.exists() or name.suffix in (".yaml", ".yml", ".json") or len(name.parts) != 1:
         return None
     if str(name) not in AgentConfig.load(settings=settings).names:
@@ -80,7 +79,7 @@ def _read(file: Path) -> dict[str, Any]:
 
     try:
         data = yaml.safe_load(file.read_text("utf-8"))
-    # PyYAML is recursive, so a deeply nested file raises RecursionError instead of YAMLError.
+    # PyYAML is recursive, so a deeply nested file raises RecursionError.
     except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
         raise InvalidInput(f"the agent {file} cannot be read: {error}", hint="give a YAML or JSON file") from error
     if not isinstance(data, dict):

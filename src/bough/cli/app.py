@@ -1,4 +1,4 @@
-"""The application: all commands, each imported only when it is needed."""
+"""The Typer application. Modules of commands are imported only when they are needed."""
 
 from __future__ import annotations
 
@@ -31,9 +31,7 @@ _VERBS: Mapping[str, str] = {
     "worker": "worker",
     "mcp": "mcp",
 }
-"""Module of each command. Its function has the command's name, followed by `_` if Python uses the name."""
-
-_KEYS = ("create", "list", "revoke", "rotate")
+"""The module of each command. Its function has the command's name, followed by `_` if Python uses the name."""
 
 _NOUNS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "agents": (
@@ -86,17 +84,20 @@ _NOUNS: Mapping[str, tuple[str, Mapping[str, str]]] = {
         "List, disable and enable tenants of the agent server.",
         dict.fromkeys(("list", "disable", "enable"), "tenants"),
     ),
-    "keys": ("Create, list, rotate and revoke keys of the agent server.", dict.fromkeys(_KEYS, "keys")),
+    "keys": (
+        "Create, list, rotate and revoke keys of the agent server.",
+        dict.fromkeys(("create", "list", "revoke", "rotate"), "keys"),
+    ),
 }
-"""For each noun: its help, and the module of each of its verbs."""
+"""The help of each noun, and the module of each of its verbs."""
 
 
 def build(argv: Sequence[str] = ()) -> typer.Typer:
-    """Return the application. If `argv` begins with a command, only its module is imported, for a faster start."""
+    """Return the application. If `argv` begins with a command, only this command's module is imported."""
     first = argv[0] if argv else ""
     second = argv[1] if len(argv) > 1 else ""
     verbs, nouns = _VERBS, _NOUNS
-    # If options come first, as in `bough --home DIR run`, the command is unknown before parsing, so all are imported.
+    # If options come first, as in `bough --home DIR run`, the command is unknown, so all modules are imported.
     if first in (*_VERBS, *_NOUNS):
         verbs = {name: verb for name, verb in _VERBS.items() if name == first}
         nouns = {name: noun for name, noun in _NOUNS.items() if name == first}
@@ -112,7 +113,9 @@ def build(argv: Sequence[str] = ()) -> typer.Typer:
     for name, module in verbs.items():
         app.command(name, context_settings=_context_settings(name))(_load_command(module, name))
     for noun, (help, noun_verbs) in nouns.items():
-        app.add_typer(_make_noun(noun, help, {second: noun_verbs[second]} if second in noun_verbs else noun_verbs))
+        if second in noun_verbs:
+            noun_verbs = {second: noun_verbs[second]}
+        app.add_typer(_make_noun(noun, help, noun_verbs))
     return app
 
 
@@ -124,12 +127,13 @@ def _make_noun(name: str, help: str, verbs: Mapping[str, str]) -> typer.Typer:
 
 
 def _load_command(module: str, name: str) -> Any:
+    """Import a command's module and return the command's function, with its option groups spread."""
     commands = import_module(f"bough.cli.commands.{module}")
     return spread(getattr(commands, name, None) or getattr(commands, f"{name}_"))
 
 
 def _context_settings(name: str) -> dict[str, Any]:
-    """Return the click settings of a command: for scripts, options after the script's name are passed to the script."""
+    """Return the click settings of a command. Commands that run a script pass options after its name to the script."""
     return {"allow_interspersed_args": False} if name in ("exec", "skills run") else {}
 
 
@@ -147,7 +151,7 @@ def _root(
         bool, typer.Option("--version", "-V", callback=_show_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Use `--home` and `--store` before the command as defaults of every command."""
+    """Make `--home` and `--store` before the command the defaults of all commands."""
     defaults = {name: value for name, value in (("home", home), ("store", store)) if value is not None}
     nouns = {noun: dict.fromkeys(verbs, defaults) for noun, (_, verbs) in _NOUNS.items()}
     context.default_map = dict.fromkeys(_VERBS, defaults) | nouns
@@ -157,13 +161,13 @@ _HELP = ("--help", "-h")
 
 
 class DefaultCommandGroup(TyperGroup):
-    """A group of verbs; `default_verb` runs if the command line names no verb."""
+    """A group of verbs that runs `default_verb` if the command line names no verb."""
 
     default_verb = "list"
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Insert the default verb if the command line names no verb."""
-        # Not during shell completion, where an inserted verb would hide all other verbs.
+        # Not during shell completion, because an inserted verb would hide the other verbs.
         if not ctx.resilient_parsing and (not args or (args[0].startswith("-") and args[0] not in _HELP)):
             args = [self.default_verb, *args]
         return super().parse_args(ctx, args)
@@ -193,7 +197,7 @@ def spread(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _spread_parameter(command: Callable[..., Any], name: str, hints: dict[str, Any]) -> Iterator[Parameter]:
-    """Yield a parameter, or one parameter per field if it is a dataclass."""
+    """Yield the parameter `name`, or one parameter for each of its fields if its type is a dataclass."""
     parameter, hint = signature(command).parameters[name], hints[name]
     if not (isinstance(hint, type) and is_dataclass(hint)):
         yield parameter.replace(annotation=hint)

@@ -1,6 +1,6 @@
-"""Text of events: one line with position and kind, and further lines for their content.
+"""Describe events as text: one line with position and kind, and further lines for the content.
 
-Events are flat JSON: `bough conv show` starts without the event models, which need pydantic.
+Events are flat JSON, so that `bough conv show` need not import the event models and pydantic.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def describe(event: JsonObject, *, full: bool = False) -> Iterator[Line]:
     yield line((f"{event['seq']:>5}  ", "dim"), (f"{word:<9} ", _STYLES.get(word, "")), *summary, hang=INDENT)
     lines = text.splitlines()
     max_lines = MAX_RESULT_LINES if word == "result" else MAX_TEXT_LINES
-    # One line above the limit is shown, because the note about it would need a line too.
+    # One line more than the limit is shown, because the note about it would take a line too.
     visible = lines if full or len(lines) <= max_lines + 1 else lines[:max_lines]
     yield from paragraph("\n".join(visible), indent=INDENT)
     if len(visible) < len(lines):
@@ -40,12 +40,12 @@ def describe(event: JsonObject, *, full: bool = False) -> Iterator[Line]:
 
 def describe_event(event: JsonObject) -> Description:
     """Return a word for the kind of an event, its summary and its text."""
-    # Kinds without a function, such as those of a newer version, are described by their fields.
+    # Unknown kinds, for example from a newer version, are described by their fields.
     return _DESCRIBERS.get(event["kind"], _describe_fields)(event)
 
 
 def arguments(values: Json) -> str:
-    """Return the arguments of a tool on one line."""
+    """Return the arguments of a tool call on one line."""
     if not isinstance(values, dict):
         return one_line(str(values))
     pairs = cast("dict[str, Json]", values).items()
@@ -107,7 +107,7 @@ def _describe_trigger(event: JsonObject) -> str:
             return str(other)
 
 
-def _join_text(parts: Sequence[Mapping[str, Any]]) -> str:
+def _join_parts(parts: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(str(part.get("text", f"[{part.get('type')}: {part.get('path', '')}]")) for part in parts)
 
 
@@ -125,7 +125,7 @@ def _describe_forked(event: JsonObject) -> Description:
 
 def _describe_message(event: JsonObject) -> Description:
     sender = event.get("sender", "user")
-    text = _join_text(event["content"])
+    text = _join_parts(event["content"])
     head, _, body = text.partition("\n")
     sender_prefix = "" if sender == "user" else f"({sender}) "
     return "user", [(sender_prefix, "dim"), (head, "strong")], body
@@ -148,6 +148,7 @@ def _describe_response(event: JsonObject) -> Description:
 
 
 def _describe_stored(event: JsonObject) -> Description:
+    """Describe a PydanticAI message that was stored as it is."""
     message: dict[str, Any] = event["message"]
     if message.get("kind") == "response":
         return _describe_response(
@@ -162,6 +163,7 @@ def _describe_stored(event: JsonObject) -> Description:
 
 
 def _part_text(content: Any) -> str:
+    """Return the text of a message part's content, which is one item or a list of items."""
     items = cast("list[Any]", content) if isinstance(content, list) else [content]
     return "\n".join(map(_item_text, items))
 
@@ -283,7 +285,7 @@ _DESCRIBERS: Mapping[str, Callable[[JsonObject], Description]] = {
 }
 
 _LONG_CHANGES = frozenset({"agent", "instructions", "saved"})
-"""Changes that are too long for a line."""
+"""Keys of `changes` whose values are too long for a line."""
 
 _STYLES: Mapping[str, Style] = {
     "user": "good",

@@ -1,4 +1,4 @@
-"""Terminal input: the Escape key during a run, and a typed line as an answer."""
+"""Terminal input: the Escape key during a run, and a typed line that answers a question."""
 
 from __future__ import annotations
 
@@ -13,10 +13,7 @@ ESCAPE = b"\x1b"
 
 @contextmanager
 def escape_pressed(do: Callable[[], None]) -> Generator[None]:
-    """Call `do` in the running event loop when Escape is pressed in the block; do nothing if stdin is not a terminal.
-
-    Arrow and function keys begin with the same byte; bytes that follow it tell them apart.
-    """
+    """Call `do` in the running event loop when Escape is pressed in the block. Does nothing without a terminal."""
     if not sys.stdin.isatty():
         yield
         return
@@ -28,7 +25,7 @@ def escape_pressed(do: Callable[[], None]) -> Generator[None]:
     loop = asyncio.get_running_loop()
 
     def read() -> None:
-        # The bytes of one key arrive together. Reading one byte at a time would take an arrow key for Escape.
+        # Arrow and function keys send the byte of Escape and more bytes, which arrive together.
         if os.read(fd, 64) == ESCAPE:
             do()
 
@@ -36,7 +33,7 @@ def escape_pressed(do: Callable[[], None]) -> Generator[None]:
     loop.add_reader(fd, read)
     try:
         yield
-    finally:  # also after an error: a terminal left in this mode shows nothing that is typed
+    finally:  # also after an error, because a terminal in this mode does not show typed text
         loop.remove_reader(fd)
         termios.tcsetattr(fd, termios.TCSADRAIN, before)
 
@@ -50,7 +47,8 @@ def lines_typed() -> Generator[None]:
     before = termios.tcgetattr(fd)
     attributes = [*before]
     attributes[3] |= termios.ICANON | termios.ECHO
-    termios.tcsetattr(fd, termios.TCSAFLUSH, attributes)  # typed before the question was shown: not its answer
+    # TCSAFLUSH discards pending input, because text typed before the question was shown does not answer it.
+    termios.tcsetattr(fd, termios.TCSAFLUSH, attributes)
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""Entry point of the command line, where every error becomes a message and a documented exit code."""
+"""Entry point of the command line. It turns every error into a message and a documented exit code."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ BROKEN_PIPE = 141
 """Exit code if the reader of stdout closes it, as in shells: 128 + SIGPIPE."""
 
 _GC_THRESHOLD = 100_000
-"""Number of objects before the first garbage collection; imports create many objects that live until the end."""
+"""Number of new objects before a garbage collection. High, because imports create many objects that never die."""
 
 
 def main() -> None:
     """Run the command line of this process and exit."""
     gc.set_threshold(_GC_THRESHOLD, 20, 20)
     try:
-        # Before any file is opened, which would get the number of a closed stream and receive its output.
+        # Before any file is opened, because the file would get the number of a closed stream and receive its output.
         _fill_in_streams()
         code = run(sys.argv[1:])
     except KeyboardInterrupt:  # raised before `run` could handle it
         code = OUTCOMES["interrupted"].exit_code
-    gc.freeze()  # no collection at exit, since the end of the process frees everything
+    gc.freeze()  # no collection at exit, because the end of the process frees all memory
     sys.exit(code)
 
 
@@ -46,7 +46,7 @@ def run(argv: Sequence[str]) -> int:
     script_start = list(argv).index("exec") if "exec" in argv else len(argv)
     argv = [*map(_strip_dash, argv[:script_start]), *argv[script_start:]]
     os.environ.setdefault("PYDANTIC_AI_NO_BANNER", "1")  # PydanticAI would print a banner to stderr
-    # An answer may contain characters that the terminal's encoding lacks; they are replaced instead of raising.
+    # Replace characters that the terminal's encoding lacks, instead of raising UnicodeEncodeError.
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     from bough.cli.render import renderer_for
@@ -61,13 +61,13 @@ def run(argv: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return OUTCOMES["interrupted"].exit_code
     except BrokenPipeError:
-        # At exit, the interpreter flushes stdout again, which would fail and print a traceback.
+        # At exit, the interpreter flushes stdout again. To a broken pipe, this would print a traceback.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
-    except Exception as error:  # noqa: BLE001 - the boundary: an error of bough itself
-        fault = _wrap_unexpected(error)
-        renderer.error(fault)
-        return fault.exit_code
+    except Exception as error:  # noqa: BLE001 - unexpected errors are reported as errors of bough
+        wrapped = _wrap_unexpected(error)
+        renderer.error(wrapped)
+        return wrapped.exit_code
 
 
 def _log_to(file: str) -> None:
@@ -101,7 +101,7 @@ def _fill_in_streams() -> None:
 
 
 def _invoke(argv: Sequence[str], renderer: Renderer) -> int:
-    """Run a command, write its report, and return its exit code."""
+    """Run a command, show its report, and return its exit code."""
     import typer
 
     from bough.cli.app import build

@@ -1,4 +1,4 @@
-"""Options that several commands share, and the settings that they define."""
+"""Options that several commands share, and functions that read their values."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def require_number(value: float | None) -> float | None:
     """Return a number of seconds unchanged.
 
     Raises:
-        InvalidInput: The number is nan, which `min=` does not exclude.
+        InvalidInput: The number is nan, because the option's `min=0` does not reject nan.
     """
     if value is not None and math.isnan(value):
         raise InvalidInput("nan is not a number of seconds", hint="for example 30")
@@ -104,7 +104,7 @@ Tags: TypeAlias = Annotated[
 
 
 def parse_skill_roots(roots: list[Path] | None) -> tuple[Path, ...]:
-    """Return folders of skills as absolute paths.
+    """Return the absolute paths of folders of skills.
 
     Raises:
         InvalidInput: A path is not a folder.
@@ -178,7 +178,7 @@ async def open_settings_store(settings: Settings, *, create: bool = True) -> Asy
     """Yield the open store of the settings, and close it at the end of the block.
 
     Args:
-        create: Create a missing store. Commands that only read pass False and leave no files behind.
+        create: Create the store if it is missing. Commands that only read pass False, so that they create no files.
     """
     from bough.events import open_store
 
@@ -190,7 +190,7 @@ async def open_settings_store(settings: Settings, *, create: bool = True) -> Asy
 
 
 def complete_ids(incomplete: str) -> list[tuple[str, str]]:
-    """Return (id, title) of the most recent conversations that match, for shell completion."""
+    """Return (id, title) of the recent conversations whose ids start with `incomplete`, for shell completion."""
 
     async def list_recent() -> list[tuple[str, str]]:
         async with open_settings_store(Settings.load(), create=False) as store:

@@ -23,12 +23,13 @@ class Progress:
         self._renderer = renderer
         self._noun = noun
         self._interval_seconds = interval_seconds
-        self._last_shown_seconds = monotonic()
+        self._last_shown = monotonic()
 
     def __call__(self, done: int, of: int | None = None) -> None:
         """Report the number of processed items, and their total if known."""
-        if (now := monotonic()) - self._last_shown_seconds >= self._interval_seconds:
-            self._last_shown_seconds = now
+        current_time = monotonic()
+        if current_time - self._last_shown >= self._interval_seconds:
+            self._last_shown = current_time
             total = "" if of is None else f" of {of}"
             self._renderer.note(line((f"{done}{total} {self._noun}", "dim")))
 
@@ -59,5 +60,5 @@ class CountedFile:
 
     def _count(self) -> None:
         self._lines += 1
-        # A bundle has lines that are not events, so the count may exceed the number of events.
+        # The count of lines may exceed the number of events, because some lines of a bundle are not events.
         self._progress(self._lines if self._of is None else min(self._lines, self._of), self._of)

@@ -1,4 +1,4 @@
-"""The options of a run for the rules of a conversation: policy, limits, hooks, secrets."""
+"""Command-line options for the rules of a conversation: policy, limits and secrets."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ LIMITS: Mapping[str, str] = {
     "tasks": "tasks",
     "depth": "levels of sub-agents",
 }
-"""Unit of each limit of a run, for messages."""
+"""The unit of each limit, for messages."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RuleOptions:
-    """The options for rules; None if omitted. A command with such a parameter has an option for each field.
+    """The options for rules; None if omitted. A command with a parameter of this type has an option for each field.
 
     Attributes:
         secret: `NAME`, or `NAME=VARIABLE` if the environment variable has another name.
@@ -48,9 +48,9 @@ class RuleOptions:
         """Return the rules for a conversation that is started or opened, with the user's hooks.
 
         Args:
-            workspace: A folder whose hooks apply too if they are trusted.
-            may_write: Whether the agent may write files or run commands; then risky calls need approval unless a policy
-                is set.
+            workspace: A folder whose hooks also apply if they are trusted.
+            may_write: Whether the agent may write files or run commands. If so, risky calls need approval unless a
+                policy is set.
 
         Raises:
             InvalidInput: A value or a file of hooks is invalid.
@@ -71,16 +71,15 @@ class RuleOptions:
         yield from find_hooks(home=home, project=workspace, trust=TrustStore(home)).notes
 
     def list_kept_rules(self, recorded: JsonObject) -> Iterator[str]:
-        """Yield a warning for each option without effect, since options never widen the recorded rules."""
+        """Yield a warning for each option that has no effect, because options never widen the recorded rules."""
         from bough.guard import limits_from_json, policy_from_json, policy_named
         from bough.guard.confirmation_policy import allows_change
 
-        recorded_policy = policy_from_json(recorded["policy"]) if "policy" in recorded else None
-        if self.policy is not None and recorded_policy is not None:
-            is_allowed = allows_change(recorded_policy, policy_named(self.policy))
-        else:
-            is_allowed = True
-        if not is_allowed:
+        if (
+            self.policy is not None
+            and "policy" in recorded
+            and not allows_change(policy_from_json(recorded["policy"]), policy_named(self.policy))
+        ):
             yield f"--policy {self.policy}: the conversation asks more often, and keeps doing so"
         recorded_limits = limits_from_json(recorded.get("limits") or {}).bounds
         requested = self._limits()

@@ -1,4 +1,4 @@
-"""Names of conversations on the command line, and of positions in them: `ID`, `-`, `ID@SEQ`."""
+"""Names of conversations on the command line, and of positions in conversations: `ID`, `-`, `ID@SEQ`."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ LATEST = "-"
 
 @dataclass(frozen=True)
 class Target:
-    """A conversation as the command line names it.
+    """The name of a conversation and a position in it.
 
     Attributes:
         name: An id, a unique start or end of an id, or `-` for the most recent conversation.
-        at: Number of events from the first; None for all.
+        at: The number of events before the position; None for all events.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Target:
         """Return the target for `ID` or `ID@SEQ`; `@SEQ` alone means the most recent conversation.
 
         Raises:
-            InvalidInput: The id is missing, or SEQ is not a number from 0.
+            InvalidInput: The id is missing, or SEQ is not a number of 0 or more.
         """
         name, separator, seq = text.partition("@")
         if separator and not name:
@@ -51,11 +51,11 @@ class Target:
         return cls(name, int(seq))
 
     @classmethod
-    def parse_whole(cls, text: str) -> str:
+    def parse_name(cls, text: str) -> str:
         """Return the name of a conversation for a command that does not take `ID@SEQ`.
 
         Raises:
-            InvalidInput: `text` is not an id, or has a position.
+            InvalidInput: The id is missing, or a position is given.
         """
         target = cls.parse(text)
         if target.at is not None:
@@ -63,7 +63,7 @@ class Target:
         return target.name
 
     def end(self, record: ConversationRecord) -> int:
-        """Return the number of events of a conversation up to the position, or all of them.
+        """Return the number of events before the position, or of all events if there is no position.
 
         Raises:
             InvalidInput: The conversation has fewer events.
@@ -77,16 +77,16 @@ class Target:
 
 
 def short(id: UUID | str) -> str:
-    """Return the last 8 digits of the id of a conversation or task, which are enough to name it."""
+    """Return the last 8 digits of the id of a conversation or task; commands accept them as its name."""
     return str(id).replace("-", "")[-8:]
 
 
 async def open_conversation(name: str, settings: Settings, rules: RuleOptions) -> AsyncConversation:
-    """Open a conversation with its recorded rules and those of the options.
+    """Open a conversation with its recorded rules and the rules of the options.
 
     Raises:
         NotFound: No conversation has this name.
-        InvalidInput: Its hooks are missing or no longer trusted, or its agent needs code that a log only names.
+        InvalidInput: Hooks are missing or no longer trusted, or the agent needs code that the log only names.
     """
     from bough.conversation import AsyncConversation
 
@@ -96,7 +96,7 @@ async def open_conversation(name: str, settings: Settings, rules: RuleOptions) -
         project = _find_hook_project(error, settings.home)
         if project is None:
             raise _add_hint(error, f"put them back into {settings.home / 'hooks.json'}") from error
-    # The hooks of the project are loaded only now, because the log names the project; the command may run elsewhere.
+    # Only the log names the project, because the command may run in another folder; so its hooks are loaded now.
     try:
         return await AsyncConversation.open(name, settings=settings, **rules.make_rules(settings, project))
     except InvalidInput as error:
@@ -104,14 +104,14 @@ async def open_conversation(name: str, settings: Settings, rules: RuleOptions) -
 
 
 def _add_hint(error: InvalidInput, remedy: str) -> InvalidInput:
-    """Return an error about missing hooks with a hint; other errors are returned unchanged."""
+    """Return an error about missing hooks with a hint; return any other error unchanged."""
     if "hooks" not in error.details:
         return error
     return InvalidInput(error.message, hint=f"{remedy}, or start a new conversation", details=error.details)
 
 
 def _find_hook_project(error: InvalidInput, home: Path) -> Path | None:
-    """Return the project whose hooks are missing; None if the hooks are from another file."""
+    """Return the project whose hooks are missing; None if no missing hook comes from a project's file."""
     from bough.guard.hook_file import PROJECT_FILES
 
     for hook in error.details.get("hooks", ()):

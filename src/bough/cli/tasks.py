@@ -1,4 +1,4 @@
-"""Tasks in the store of the settings: opens the task store, creates its broker and submits runs."""
+"""Open the task store of the settings, create its broker, and submit runs as tasks."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TaskIds = Annotated[list[str] | None, typer.Argument(metavar="ID…", help="Task
 
 @asynccontextmanager
 async def open_tasks(home: str | None, store: str | None) -> AsyncGenerator[RelationalTaskStore | None]:
-    """Open the task store of the settings; None if the store does not exist yet."""
+    """Yield the open task store of the settings, or None if the store does not exist yet."""
     from bough.tasks.stores.backends import has_store, open_task_store
 
     url = options.load_settings(home, store).store
@@ -51,7 +51,7 @@ async def open_tasks(home: str | None, store: str | None) -> AsyncGenerator[Rela
 
 @asynccontextmanager
 async def open_existing(home: str | None, store: str | None) -> AsyncGenerator[RelationalTaskStore]:
-    """Open the task store of the settings.
+    """Yield the open task store of the settings.
 
     Raises:
         NotFound: The store does not exist yet.
@@ -66,7 +66,7 @@ async def get_task(tasks: RelationalTaskStore, name: str) -> Task:
     """Return a task with its events.
 
     Raises:
-        NotFound: There is no such task.
+        NotFound: No task has this name.
         InvalidInput: Several ids match the name.
     """
     task = await tasks.get(await tasks.resolve(name))
@@ -80,7 +80,7 @@ def make_broker(tasks: RelationalTaskStore, settings: Settings, rules: TenantRul
     Conversations of an agent server get the secrets that the server sealed for them.
 
     Args:
-        rules: Limits of tenants, for a worker; None for no limits, since the user of the command requests the run.
+        rules: Limits of tenants, for a worker. None sets no limits, for a run that the user of the command requests.
     """
     from bough.server.auth.sealed import SealedSecrets, SecretBox
     from bough.server.bounds.quotas import make_admission
@@ -88,7 +88,7 @@ def make_broker(tasks: RelationalTaskStore, settings: Settings, rules: TenantRul
     from bough.tasks.broker import TaskBroker
 
     async def find_sealed(record: ConversationRecord, state: State) -> Credentials:
-        # Read here, because `tasks.log` exists only while the store is open, as it is when a task runs.
+        # Not created earlier, because `tasks.log` exists only while the store is open.
         sealed = SealedSecrets(tasks.log, lambda: SecretBox.of(settings.home, os.environ))
         return await find_credentials(sealed, rules)(record, state)
 
@@ -102,8 +102,8 @@ def make_broker(tasks: RelationalTaskStore, settings: Settings, rules: TenantRul
 
 
 @asynccontextmanager
-async def sending_pieces(broker: TaskBroker, url: str) -> AsyncGenerator[None]:
-    """Stream the responses of this worker to agent servers with subscribers during the block; only on Postgres."""
+async def relay_responses(broker: TaskBroker, url: str) -> AsyncGenerator[None]:
+    """During the block, stream this worker's responses to agent servers with subscribers. Only for Postgres."""
     if not url.startswith(("postgresql:", "postgres:")):
         yield
         return
@@ -119,7 +119,7 @@ async def sending_pieces(broker: TaskBroker, url: str) -> AsyncGenerator[None]:
 
 
 def find_trusted_hooks(home: Path, workspace: Path) -> HookSet:
-    """Return the hooks of the home folder and, if trusted, of the workspace."""
+    """Return the hooks of the home folder, and those of the workspace if they are trusted."""
     from bough.guard import find_hooks
     from bough.skills import TrustStore
 
@@ -151,7 +151,7 @@ async def submit_detached(
     tasks = open_task_store(settings.store)
     broker = make_broker(tasks, settings)
     requested_rules = {"confirmation_policy": rules.get("confirmation_policy"), "limits": rules.get("limits")}
-    # Rules of the agent remain, because options must not replace narrower rules.
+    # Rules of the agent take precedence, because options must not replace narrower rules.
     applied_rules = {
         name: rule for name, rule in requested_rules.items() if rule is not None and getattr(spec, name) is None
     }

@@ -1,4 +1,4 @@
-"""Output for people, independent of the renderer: lines of styled spans, and tables.
+"""Output for people, independent of the renderer: lines of styled text spans, and tables.
 
 A style names the meaning of a text, not its colour.
 """
@@ -20,8 +20,7 @@ class Line:
     """One line: a sequence of spans.
 
     Attributes:
-        hang: Indent of the continuation lines if the line is broken between words to fit the terminal; None for a line
-            that is not broken.
+        hang: Indentation of continuation lines if the line is wrapped to fit the terminal; None disables wrapping.
     """
 
     spans: tuple[Span, ...] = ()
@@ -39,8 +38,8 @@ class Table:
 
     Attributes:
         head: Headings of the columns.
-        flexible: Number of the column that is cut if the terminal is too narrow.
-        right: Numbers of the columns that are aligned to the right.
+        flexible: Index of the column that is shortened if the terminal is too narrow.
+        right: Indices of the columns that are aligned to the right.
     """
 
     head: tuple[str, ...]
@@ -49,6 +48,8 @@ class Table:
     right: frozenset[int] = frozenset()
 
 
+_COLUMN_GAP = "  "
+_MIN_FLEXIBLE_WIDTH = 8
 _PIECE = re.compile(r"\S+\s*|\s+")
 _BLANK_LETTERS = "\u115f\u1160\u2800\u3164\uffa0"
 _ALLOWED_CONTROLS = "\n\t\u200c\u200d"  # the last two join letters in Persian, Hindi and emoji
@@ -57,44 +58,49 @@ Block: TypeAlias = Line | Table
 
 
 def line(*parts: str | Span, hang: int | None = None) -> Line:
-    """Return a line; a bare string is unstyled."""
+    """Return a line of spans; a part that is a string has no style."""
     return Line(tuple((part, "") if isinstance(part, str) else part for part in parts), hang)
 
 
 def paragraph(text: str, *, indent: int = 0, style: Style = "") -> list[Line]:
-    """Return the lines of a text, indented."""
+    """Return the lines of a text as indented output lines."""
     return [line(" " * indent, (part, style), hang=indent) for part in text.splitlines()]
 
 
 def layout(block: Block, width: int | None) -> Iterator[Line]:
-    """Yield the lines of a block, broken or with a cut flexible column so that they fit into `width` if possible.
+    """Yield the lines of a block, wrapped or with a shortened column to fit into `width` if possible.
 
     Args:
-        width: Number of cells of the terminal's lines; None for no limit.
+        width: Number of cells in a line of the terminal; None for no limit.
     """
     if isinstance(block, Line):
-        yield from _break_line(block, width) if width is not None and block.hang is not None else (block,)
+        if width is None or block.hang is None:
+            yield block
+        else:
+            yield from _wrap_line(block, width, block.hang)
         return
     heading: tuple[Span, ...] = tuple((text, "dim") for text in block.head)
     rows = [heading, *block.rows]
     widths = [max(cells(row[column][0]) for row in rows) for column in range(len(block.head))]
     if width is not None:
-        widths[block.flexible] = max(8, width - sum(widths) + widths[block.flexible] - 2 * (len(widths) - 1))
+        excess = sum(widths) + len(_COLUMN_GAP) * (len(widths) - 1) - width
+        widths[block.flexible] = max(_MIN_FLEXIBLE_WIDTH, widths[block.flexible] - excess)
     for row in rows:
         yield Line(tuple(_pad_row(block, row, widths)))
 
 
-def _break_line(long: Line, width: int) -> Iterator[Line]:
-    """Yield the lines into which a line is broken between words; a word wider than the terminal is not broken."""
-    indent: list[Span] = [(" " * (long.hang or 0), "")]
+def _wrap_line(long_line: Line, width: int, hang: int) -> Iterator[Line]:
+    """Yield the lines into which a line is wrapped between words; a word wider than the terminal is not broken."""
     row: list[Span] = []
     used = 0
-    for text, style in long.spans:
+    for text, style in long_line.spans:
         for piece in _PIECE.findall(text):
-            # A break before the first word would yield a line with only an indent.
-            if row and used + cells(piece.rstrip()) > width and not piece.isspace() and used > (long.hang or 0):
-                yield Line((*row[:-1], (row[-1][0].rstrip(), row[-1][1])))
-                row, used, piece = list(indent), long.hang or 0, piece.lstrip()
+            is_too_wide = not piece.isspace() and used + cells(piece.rstrip()) > width
+            # `used > hang`, because a break before the first word would yield a line with only the indentation.
+            if row and is_too_wide and used > hang:
+                last_text, last_style = row[-1]
+                yield Line((*row[:-1], (last_text.rstrip(), last_style)))
+                row, used, piece = [(" " * hang, "")], hang, piece.lstrip()
             row.append((piece, style))
             used += cells(piece)
     yield Line(tuple(row))
@@ -102,7 +108,7 @@ def _break_line(long: Line, width: int) -> Iterator[Line]:
 
 def _pad_row(table: Table, row: Sequence[Span], widths: Sequence[int]) -> Iterator[Span]:
     """Yield the spans of a row, padded to the widths of the columns."""
-    # Nothing after the last text, because trailing blanks would wrap on a narrow terminal.
+    # No padding after the last text, because trailing spaces would wrap on a narrow terminal.
     last = max((i for i, (text, _) in enumerate(row) if text), default=-1)
     for column, (text, style) in enumerate(row[: last + 1]):
         text = shorten(text, widths[column])
@@ -111,11 +117,11 @@ def _pad_row(table: Table, row: Sequence[Span], widths: Sequence[int]) -> Iterat
             yield padding, ""
         yield text, style
         if column < last:
-            yield ("  " if column in table.right else padding + "  "), ""
+            yield (_COLUMN_GAP if column in table.right else padding + _COLUMN_GAP), ""
 
 
 def shorten(text: str, width: int) -> str:
-    """Return `text` cut to `width` cells; a cut is marked with an ellipsis."""
+    """Return `text` shortened to at most `width` cells; if shortened, it ends with an ellipsis."""
     if cells(text) <= width:
         return text
     count, used = 0, 1
@@ -126,7 +132,7 @@ def shorten(text: str, width: int) -> str:
 
 
 def is_visible(text: str) -> bool:
-    """Return whether a text has a character that a terminal shows as more than blank space."""
+    """Return whether a terminal shows any character of a text as more than blank space."""
     return any(category(char)[0] not in "ZC" and char not in _BLANK_LETTERS for char in text)
 
 
@@ -136,19 +142,22 @@ def one_line(text: str, width: int = 200) -> str:
 
 
 def cells(text: str) -> int:
-    """Return the number of terminal cells of a text. Wide characters take 2 cells, combining characters none."""
+    """Return the number of terminal cells of a text. A wide character takes 2 cells, a combining character none."""
     return len(text) if text.isascii() else sum(map(_cell, text))
 
 
 def _cell(char: str) -> int:
-    # Combining and format characters are drawn into the cell of the character before them.
+    # Combining and format characters are drawn in the cell of the preceding character.
     if category(char) in ("Mn", "Me", "Cf"):
         return 0
     return 2 if east_asian_width(char) in "WF" else 1
 
 
 def harmless(text: str) -> str:
-    """Return `text` without control characters, which could move the cursor or hide text; tabs and newlines remain."""
+    """Return `text` with control characters replaced, because they could move the cursor or hide text.
+
+    Tabs and newlines remain.
+    """
     if text.isprintable():
         return text
     return "".join(
@@ -159,7 +168,7 @@ def harmless(text: str) -> str:
 def escape_controls(text: str) -> str:
     r"""Return `text` with control characters escaped, for example as `\x1b`.
 
-    For pipes and files: nothing is lost, and the content may be shown on a terminal later.
+    For pipes and files: nothing is lost, and a terminal may safely show the content later.
     """
     if text.isprintable():
         return text
@@ -172,5 +181,5 @@ def escape_controls(text: str) -> str:
 
 
 def harmless_line(source_line: Line) -> Line:
-    """Return a line without control characters."""
+    """Return a line with control characters replaced."""
     return replace(source_line, spans=tuple((harmless(text), style) for text, style in source_line.spans))

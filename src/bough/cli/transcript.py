@@ -14,7 +14,7 @@ from bough.events.record import ConversationRecord
 from bough.types import JsonObject
 
 _MESSAGE_WORDS = ("user", "model")
-"""Words of `describe_event` for messages, whose text is Markdown."""
+"""The words of `describe_event` for messages; only their texts are Markdown."""
 _CSS = """
 :root { color-scheme: light dark; --line: #8885; --soft: #8882; }
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
@@ -28,7 +28,7 @@ pre { white-space: pre-wrap; overflow-wrap: anywhere; margin: .5rem 0 0; padding
 
 
 class Transcript(NamedTuple):
-    """A document that is written one event at a time.
+    """A document that is written event by event.
 
     Attributes:
         head: The text before the first event.
@@ -42,7 +42,7 @@ class Transcript(NamedTuple):
 
 
 def markdown_document(record: ConversationRecord) -> Transcript:
-    """Return a Markdown document: messages as Markdown without HTML, output of tools in fences."""
+    """Return a Markdown document: messages as Markdown without HTML, and tool output in fenced blocks."""
     title = _escape_controls(_one_line(record.title or "untitled"))
     summary = _escape_controls(_summarize_record(record))
     return Transcript(f"# {escape_line(title)}\n\n{escape_line(summary)}\n", _write_section)
@@ -70,7 +70,7 @@ def _write_section(event: JsonObject) -> str:
 
 
 def html_document(record: ConversationRecord) -> Transcript:
-    """Return an HTML document. Every text is escaped, and a content security policy forbids loading and scripts."""
+    """Return an HTML document. All text is escaped, and a content security policy forbids scripts and loading."""
     title = escape(_one_line(record.title or "untitled"))
     policy = "default-src 'none'; style-src 'unsafe-inline'"
     head = (
@@ -112,7 +112,7 @@ def _summarize_record(record: ConversationRecord) -> str:
 
 
 def _escape_controls(text: str) -> str:
-    """Return a text with Unix line ends and escaped control characters, since a terminal may show the document."""
+    """Return a text with Unix line ends and escaped control characters, because a terminal may show the document."""
     return escape_controls(text.replace("\r\n", "\n"))
 
 
@@ -127,7 +127,7 @@ def _one_line(text: str) -> str:
 def _code_span(text: str) -> str:
     """Return a text as an inline code span of Markdown."""
     ticks = "`" * (longest_run(text) + 1)
-    # Without the blank, a backtick at the edge would become a part of the delimiter.
+    # Without the space, a backtick at the edge would become part of the delimiter.
     padding = " " if text.startswith("`") or text.endswith("`") else ""
     return f"{ticks}{padding}{_one_line(text)}{padding}{ticks}"
 
@@ -136,7 +136,7 @@ _FENCE_OPENING = re.compile(r"[ \t]*(?:(?P<ticks>`{3,})(?P<info>[^`]*)|(?P<waves
 _LANGUAGE = re.compile(r"[\w+#.-]+")
 _TAG = re.compile(r"<(?=[A-Za-z/!?])")
 _MAX_SCHEME = 100
-"""Number of characters of an address that are searched for its scheme."""
+"""Maximum number of characters of a link target that are searched for its scheme."""
 
 _LINK_TARGET = re.compile(rf"\]([(:])(?=[\s>]*(<[^>\n]{{0,{_MAX_SCHEME}}}|[^\s)]{{0,{_MAX_SCHEME}}}))")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(?=:)")
@@ -146,7 +146,7 @@ _TICKS = re.compile(r"`+")
 
 
 def fence(text: str, language: str = "") -> str:
-    """Return text as a fenced code block. The fence is longer than any run of backticks in the text."""
+    """Return `text` as a fenced code block, with a fence longer than any run of backticks in the text."""
     marks = "`" * max(3, longest_run(text) + 1)
     return f"{marks}{language}\n{text}\n{marks}"
 
@@ -157,10 +157,10 @@ def longest_run(text: str) -> int:
 
 
 def escape_html(text: str) -> str:
-    """Return Markdown in which no viewer finds an HTML tag. O(length).
+    """Return Markdown with HTML tags escaped, so that no viewer interprets them. O(length).
 
-    Fenced blocks get new fences without indent, which end every list and quotation, so that all viewers agree on what
-    is code. An unclosed block is closed.
+    Fenced blocks get new fences without indentation. These end every list and quotation, so that all viewers agree on
+    what is code. An unclosed block is closed.
     """
     parts: list[str] = []
     lines = iter(text.split("\n"))
@@ -176,17 +176,17 @@ def escape_html(text: str) -> str:
 
 
 def escape_line(text: str) -> str:
-    """Escape one line of Markdown, such as the text of a heading, like `escape_html`."""
+    """Return one line of Markdown, such as a heading, escaped as by `escape_html`."""
     return _escape_paragraph([text])
 
 
 def _read_block(line: str, opening: re.Match[str], lines: Iterator[str]) -> str:
-    """Return a fenced block with new fences; consumes its lines up to the closing fence.
+    """Return a fenced block with new fences.
 
     Args:
         line: The line with the opening fence.
-        opening: Match of that line.
-        lines: The lines after it.
+        opening: The match of this line.
+        lines: The lines after it; consumed up to the closing fence.
     """
     marks = opening["ticks"] or opening["waves"]
     indent = len(line) - len(line.lstrip())
@@ -196,14 +196,14 @@ def _read_block(line: str, opening: re.Match[str], lines: Iterator[str]) -> str:
         is_closing_fence = len(stripped) >= len(marks) and not stripped.strip(marks[0])
         if is_closing_fence:
             break
-        has_indent = not content_line[:indent].strip()
-        content.append(content_line[indent:] if has_indent else content_line.lstrip())
+        is_indented = not content_line[:indent].strip()
+        content.append(content_line[indent:] if is_indented else content_line.lstrip())
     language = _LANGUAGE.match((opening["info"] or opening["words"] or "").strip())
     return fence("\n".join(content), "" if language is None else language[0])
 
 
 def _escape_paragraphs(lines: list[str]) -> Iterator[str]:
-    """Yield lines with escaped paragraphs; each is escaped separately, since a code span ends with its paragraph."""
+    """Yield the lines with each paragraph escaped separately, because code spans do not cross paragraphs."""
     paragraph: list[str] = []
     for line in lines:
         if line.strip():
@@ -218,18 +218,19 @@ def _escape_paragraphs(lines: list[str]) -> Iterator[str]:
 
 
 def _escape_paragraph(lines: list[str]) -> str:
-    """Return a paragraph with escaped tags outside its code spans, and with unsafe links as text."""
+    """Return a paragraph with tags outside code spans escaped, and with unsafe links as text."""
     spans = [_find_code_spans(line) for line in lines]
-    # If the code spans of one line are ambiguous, all text is escaped, since a span can cross lines.
-    is_clear = None not in spans
+    # If the code spans of one line are ambiguous, the whole paragraph is escaped, because a span can cross lines.
+    is_ambiguous = None in spans
     escaped = (
-        _escape_outside_code(line, code if is_clear and code else []) for line, code in zip(lines, spans, strict=True)
+        _escape_outside_code(line, [] if is_ambiguous or code is None else code)
+        for line, code in zip(lines, spans, strict=True)
     )
     return _LINK_TARGET.sub(_escape_target, "\n".join(escaped))
 
 
 def _find_code_spans(line: str) -> list[tuple[int, int]] | None:
-    """Return (start, end) of each code span of a line; None if they depend on other lines, tables or backslashes."""
+    """Return (start, end) of each code span of a line; None if other lines, a table or backslashes could change it."""
     runs = [match.span() for match in _TICKS.finditer(line)]
     if "\\`" in line:
         return None
@@ -247,7 +248,7 @@ def _find_code_spans(line: str) -> list[tuple[int, int]] | None:
 
 
 def _escape_outside_code(line: str, code_spans: list[tuple[int, int]]) -> str:
-    """Return a line whose tags outside the code spans are escaped."""
+    """Return a line with the tags outside its code spans escaped."""
     parts: list[str] = []
     position = 0
     for start, end in code_spans:
@@ -257,7 +258,7 @@ def _escape_outside_code(line: str, code_spans: list[tuple[int, int]]) -> str:
 
 
 def _escape_target(link: re.Match[str]) -> str:
-    """Return a link unchanged if it is relative or its scheme is http, https or mailto; otherwise as text."""
+    """Return a link unchanged if it is relative or its scheme is http, https or mailto; otherwise escaped as text."""
     target = link[2]
     address = unescape(_ESCAPED.sub(r"\1", target))
     # Browsers ignore tabs and line breaks in a scheme, so `java\tscript:` runs code too.

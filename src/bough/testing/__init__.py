@@ -1,4 +1,4 @@
-"""Building blocks of bough's own tests, for tests of agents, skills and plug-ins elsewhere; imported lazily."""
+"""Building blocks of bough's own tests, for other tests of agents, skills and plug-ins. Imported lazily."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""A server that speaks Anthropic's messages format on loopback, answers from a script, and caches by prefix.
+"""A server for Anthropic's messages format that listens on loopback, returns scripted answers and caches prefixes.
 
-The cache follows Anthropic's documentation: a request is a list of blocks (tools, then system, then messages); a block
-marked with `cache_control` ends a prefix that is cached; a later request of the same model reads the longest cached
-prefix that ends at most 20 blocks before one of its own marks; prefixes below a minimum of tokens are not cached.
-Nothing expires. Tokens are counted as the bytes of a block's JSON divided by four.
+The cache follows Anthropic's documentation. A request is a list of blocks: tools, then system, then messages. A block
+marked with `cache_control` ends a prefix that is cached. A later request to the same model reads the longest cached
+prefix that ends at most 20 blocks before one of its own marks. Prefixes below a minimum of tokens are not cached.
+Entries do not expire. The tokens of a block are the characters of its JSON divided by four.
 
 Source: Anthropic's documentation of prompt caching.
 """
@@ -23,17 +23,17 @@ from bough.types import JsonObject
 
 _LOOK_BACK_BLOCKS = 20
 _MAX_MARKS = 4
-_PIECE = 7
+_CHUNK_CHARS = 7
 
 
 @dataclass(frozen=True, kw_only=True)
 class CacheUse:
-    """How the cache served one request, in tokens; their sum is the whole input.
+    """The input tokens of a request by their cache use.
 
     Attributes:
         read: Tokens of a cached prefix.
         written: Tokens added to the cache.
-        uncached: Tokens after the last mark, or all tokens without marks.
+        uncached: Tokens after the last mark; all tokens if there is no mark.
     """
 
     read: int
@@ -47,16 +47,16 @@ class CacheUse:
 
 
 class AnthropicServer:
-    """Answers `POST /v1/messages` with `steps`, in order; a context manager.
+    """Answers `POST /v1/messages` with `steps`, in order. A context manager.
 
-    A client finds it by `ANTHROPIC_BASE_URL`. It listens on a free port of 127.0.0.1, and stops with the context.
+    It listens on a free port of 127.0.0.1. Set `ANTHROPIC_BASE_URL` to its `url` for clients.
 
     Args:
         min_tokens: Shorter prefixes are not cached, as with a real provider.
 
     Attributes:
         received: The requests so far, oldest first.
-        uses: Cache use of each request.
+        uses: The cache use of each request.
     """
 
     def __init__(self, steps: Iterable[Step], *, min_tokens: int = 1024) -> None:
@@ -68,7 +68,7 @@ class AnthropicServer:
         self._lock = threading.Lock()
         self._http = _Http(("127.0.0.1", 0), _Handler)
         self._http.owner = self
-        # A short poll interval, since `shutdown` waits for the end of one.
+        # A short poll interval, because `shutdown` waits until the current one ends.
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.02,), name="anthropic-server")
 
     @property
@@ -86,13 +86,13 @@ class AnthropicServer:
         self._http.server_close()
 
     def measure_cached_share(self, start: int = 0, stop: int | None = None) -> float:
-        """Return the share of input tokens of requests `start` to `stop` read from the cache; 0 without requests."""
+        """Return the share of input tokens that requests `start` to `stop` read from the cache; 0 without requests."""
         uses = self.uses[start:stop]
-        whole = sum(use.input for use in uses)
-        return sum(use.read for use in uses) / whole if whole else 0.0
+        input_tokens = sum(use.input for use in uses)
+        return sum(use.read for use in uses) / input_tokens if input_tokens else 0.0
 
     def reply(self, received: Received) -> tuple[Reply, CacheUse]:
-        """Record a request; return its answer and its cache use."""
+        """Record a request, and return its answer and its cache use."""
         with self._lock:
             self.received.append(received)
             number = len(self.received)
@@ -105,30 +105,33 @@ class AnthropicServer:
         return (step(received) if callable(step) else step), use
 
     def _serve_from_cache(self, body: JsonObject) -> CacheUse:
+        """Read and write the cache as a provider does for this request, and return the cache use."""
         blocks = list_blocks(body)
         digest = hashlib.sha256(str(body.get("model")).encode())
-        names: list[str] = []
-        tokens = [0]
+        # For each block: a digest of the model and the prefix that the block ends, and the tokens of this prefix.
+        digests: list[str] = []
+        prefix_tokens: list[int] = []
+        total = 0
         for block in blocks:
             digest.update(block.text.encode())
-            # The digest covers the model and all blocks up to here, so it names the whole prefix.
-            names.append(digest.hexdigest())
-            tokens.append(tokens[-1] + len(block.text) // 4)
+            digests.append(digest.hexdigest())
+            total += len(block.text) // 4
+            prefix_tokens.append(total)
         marks = [index for index, block in enumerate(blocks) if block.marked]
         read = 0
         for mark in marks:
             first = max(0, mark - _LOOK_BACK_BLOCKS)
-            hits = [index for index in range(first, mark + 1) if names[index] in self._cached]
-            read = max([read, *(tokens[index + 1] for index in hits)])
-        cached = [index for index in marks if tokens[index + 1] >= self._min_tokens]
-        self._cached.update(names[index] for index in cached)
-        cached_tokens = max([read, *(tokens[index + 1] for index in cached)])
-        return CacheUse(read=read, written=cached_tokens - read, uncached=tokens[-1] - cached_tokens)
+            hits = [index for index in range(first, mark + 1) if digests[index] in self._cached]
+            read = max([read, *(prefix_tokens[index] for index in hits)])
+        cached = [index for index in marks if prefix_tokens[index] >= self._min_tokens]
+        self._cached.update(digests[index] for index in cached)
+        cached_tokens = max([read, *(prefix_tokens[index] for index in cached)])
+        return CacheUse(read=read, written=cached_tokens - read, uncached=total - cached_tokens)
 
 
 @dataclass(frozen=True)
 class Block:
-    """One block of a request: its JSON without the mark, and whether it ends a cached prefix."""
+    """One block of a request: its JSON without the mark, and whether it has a mark."""
 
     text: str
     marked: bool
@@ -142,30 +145,31 @@ def list_blocks(body: JsonObject) -> list[Block]:
     """
     system: Any = body.get("system") or []
     tools: list[JsonObject] = body.get("tools") or []
-    raw: list[JsonObject] = [{"of": "tools", **tool} for tool in tools]
-    raw += [{"of": "system", "text": system}] if isinstance(system, str) else [{"of": "system", **b} for b in system]
+    raw_blocks: list[JsonObject] = [{"of": "tools", **tool} for tool in tools]
+    system_parts = [{"text": system}] if isinstance(system, str) else system
+    raw_blocks += [{"of": "system", **part} for part in system_parts]
     for message in body["messages"]:
         content: Any = message["content"]
         parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
-        raw += [{"of": message["role"], **part} for part in parts]
-    marked = ["cache_control" in block for block in raw]
+        raw_blocks += [{"of": message["role"], **part} for part in parts]
+    marked = ["cache_control" in block for block in raw_blocks]
     if body.get("cache_control") and marked:
-        marked[-1] = True  # the automatic mark
+        marked[-1] = True  # `cache_control` of the request marks its last block
     if sum(marked) > _MAX_MARKS:
         raise ValueError(f"{sum(marked)} blocks have cache_control, at most {_MAX_MARKS} may")
-    texts = [json.dumps({k: v for k, v in block.items() if k != "cache_control"}) for block in raw]
-    return [Block(text, mark) for text, mark in zip(texts, marked, strict=True)]
+    texts = [json.dumps({key: value for key, value in block.items() if key != "cache_control"}) for block in raw_blocks]
+    return [Block(text, is_marked) for text, is_marked in zip(texts, marked, strict=True)]
 
 
 class _Http(ThreadingHTTPServer):
-    # Closing the server joins the threads of its requests, so that none outlives its test.
+    # Closing the server joins the threads of its requests, so that no thread outlives its test.
     daemon_threads = False
     block_on_close = True
     owner: AnthropicServer
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """One connection, closed after its answer."""
+    """Serves one connection, and closes it after the answer."""
 
     server: _Http  # pyright: ignore[reportIncompatibleVariableOverride]
     protocol_version = "HTTP/1.1"
@@ -188,16 +192,18 @@ class _Handler(BaseHTTPRequestHandler):
             reply = Answer(text=reply)
         if isinstance(reply, Answer) and use is not None:
             message = _message(reply, len(self.server.owner.received), use)
-            (self._stream if body.get("stream") else self._whole)(message)
+            (self._send_stream if body.get("stream") else self._send_complete)(message)
         else:
-            failure = reply if isinstance(reply, Failure) else Failure(message="this server has no such answer")
+            failure = (
+                reply if isinstance(reply, Failure) else Failure(message="this server cannot send this kind of answer")
+            )
             error = {"type": "error", "error": {"type": failure.kind, "message": failure.message}}
             self._send(failure.status, "application/json", json.dumps(error))
 
-    def _whole(self, message: JsonObject) -> None:
+    def _send_complete(self, message: JsonObject) -> None:
         self._send(200, "application/json", json.dumps(message))
 
-    def _stream(self, message: JsonObject) -> None:
+    def _send_stream(self, message: JsonObject) -> None:
         events = "".join(f"event: {data['type']}\ndata: {json.dumps(data)}\n\n" for data in _stream_events(message))
         self._send(200, "text/event-stream", events)
 
@@ -244,7 +250,7 @@ def _arguments(call: ServerCall) -> JsonObject:
 
 
 def _stream_events(message: JsonObject) -> Iterator[JsonObject]:
-    """Yield the events of a stream: the message's head, each block in pieces, its end."""
+    """Yield the events of a stream: the message without content, each block in pieces, and the stop reason."""
     yield {"type": "message_start", "message": {**message, "content": [], "stop_reason": None}}
     for index, block in enumerate(message["content"]):
         is_text = block["type"] == "text"
@@ -253,9 +259,9 @@ def _stream_events(message: JsonObject) -> Iterator[JsonObject]:
             "index": index,
             "content_block": {**block, **({"text": ""} if is_text else {"input": {}})},
         }
-        whole = block["text"] if is_text else json.dumps(block["input"])
-        for at in range(0, len(whole), _PIECE):
-            piece = whole[at : at + _PIECE]
+        content = block["text"] if is_text else json.dumps(block["input"])
+        for start in range(0, len(content), _CHUNK_CHARS):
+            piece = content[start : start + _CHUNK_CHARS]
             delta = (
                 {"type": "text_delta", "text": piece}
                 if is_text

@@ -1,4 +1,4 @@
-"""A real container engine for tests: the one at DOCKER_HOST, or a new one; and a small image."""
+"""A real container engine for tests, at DOCKER_HOST or newly started, and a small image."""
 
 # pyright: reportUnknownMemberType=false
 # ruff: noqa: S603, S607 - the commands are fixed
@@ -31,7 +31,7 @@ _OMITTED_MODULES = {
 
 
 def missing() -> str:
-    """Return why no engine can run here; empty if one can."""
+    """Return why no engine can run here; empty if it can."""
     if os.environ.get("DOCKER_HOST"):
         return ""
     if os.geteuid() != 0:
@@ -41,14 +41,14 @@ def missing() -> str:
 
 @contextmanager
 def engine(folder: Path) -> Generator[str]:
-    """Start an engine with all data in `folder`, or use the one at DOCKER_HOST; yield its address."""
+    """Yield the address of the engine at DOCKER_HOST, or of a new engine with all its data in `folder`."""
     existing_host = os.environ.get("DOCKER_HOST")
     if existing_host:
         yield existing_host
         return
     host = f"unix://{folder}/engine.sock"
     command = ["dockerd", "--data-root", f"{folder}/data", "--exec-root", f"{folder}/exec", "-p", f"{folder}/pid"]
-    # A file, not a pipe: a pipe that is not read would block the engine when it is full.
+    # Logs go to a file, because a full pipe would block the engine.
     with open(folder / "log", "wb") as log:
         process = subprocess.Popen(
             [*command, "-H", host, "--iptables=false", "--ip6tables=false", "--bridge=none"], stdout=log, stderr=log
@@ -63,9 +63,9 @@ def engine(folder: Path) -> Generator[str]:
 
 
 def _unmount(folder: Path) -> None:
-    """Unmount what a stopped engine leaves mounted in `folder`: network namespaces of containers."""
+    """Unmount the network namespaces of containers that a stopped engine leaves mounted in `folder`."""
     mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
-    # In reverse order, because later mounts may lie inside of earlier ones.
+    # In reverse order, because later mounts may be inside earlier mounts.
     for mount in reversed([mount for mount in mounts if Path(mount).is_relative_to(folder.resolve())]):
         subprocess.run(["umount", "--lazy", mount], check=True)
 
@@ -75,7 +75,7 @@ def _wait_until_ready(process: subprocess.Popen[bytes], log: Path) -> None:
     with subprocess.Popen(["tail", "-f", "-n", "+1", str(log)], stdout=subprocess.PIPE) as tail:
         try:
             if tail.stdout is None:
-                raise AssertionError("a pipe was asked for")
+                raise AssertionError("stdout is a pipe")
             for line in tail.stdout:
                 if b"API listen on" in line:
                     return
@@ -100,7 +100,7 @@ def make_image(host: str, *, name: str = IMAGE) -> str:
 
 
 def root_file_system(*, programs: Collection[str] = ()) -> bytes:
-    """Return a tar archive with this machine's Python, a shell and more programs, with the libraries they need."""
+    """Return a tar archive with this machine's Python, a shell and other programs, with their libraries."""
     buffer = io.BytesIO()
     library = Path("/usr/lib") / os.path.basename(os.path.realpath("/usr/bin/python3"))
     paths: set[str] = set()
@@ -124,4 +124,5 @@ def _libraries(program: str) -> set[str]:
 
 
 def _choose_entry(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    """Return an entry of Python's library, or None to omit it."""
     return None if _OMITTED_MODULES & set(entry.name.split("/")) or "lib-dynload" in entry.name else entry

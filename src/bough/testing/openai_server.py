@@ -1,7 +1,7 @@
-"""A server that speaks the OpenAI chat-completions format on loopback and answers from a script.
+"""A server for the OpenAI chat-completions format that listens on loopback and returns scripted answers.
 
-It is a real HTTP server: clients use their own HTTP, JSON, sockets and server-sent events. So a test sees what a
-model string with a base URL really sends, and how a client handles answers that break off or never come.
+It is a real HTTP server: clients use their own HTTP, JSON, sockets and server-sent events. So a test sees what a client
+sends for a model string with a base URL, and how it handles answers that break off or never arrive.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Any, TypeAlias, cast
 
 from bough.types import JsonObject
 
-_PIECE = 7
+_CHUNK_CHARS = 7
 _MAX_BODY_BYTES = 16 << 20
 _CREATED = 1_700_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServerCall:
-    """A tool call in an answer; `arguments` is JSON, or a string sent unchanged, to test malformed JSON."""
+    """A tool call in an answer. `arguments` is JSON, or a string that is sent unchanged, to test malformed JSON."""
 
     tool: str
     arguments: JsonObject | str = field(default_factory=dict[str, Any])
@@ -36,8 +36,8 @@ class Answer:
 
     Attributes:
         finish: The finish reason; `auto` is `tool_calls` or `stop`, None omits it.
-        says_usage: Streamed: end with the usage, if the request asks for it.
-        break_after: Close the connection after this many chunks (streamed) or bytes (not streamed).
+        says_usage: End a stream with the usage, if the request asks for it.
+        break_after: Close the connection after this number of chunks of a stream, or bytes of other answers.
     """
 
     text: str = ""
@@ -49,7 +49,7 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """An HTTP error in OpenAI's shape."""
+    """An HTTP error in OpenAI's format."""
 
     status: int = 500
     message: str = "scripted failure"
@@ -59,7 +59,7 @@ class Failure:
 
 @dataclass(frozen=True, kw_only=True)
 class Hang:
-    """No answer at all until the server is closed."""
+    """No answer until the server is closed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,24 +77,24 @@ class Received:
 
 
 Reply: TypeAlias = str | Answer | Failure | Hang
-"""One answer of the script; a string means `Answer(text=…)`."""
+"""One answer of the script; a string stands for `Answer(text=…)`."""
 
 Step: TypeAlias = Reply | Callable[[Received], Reply]
 """One answer, or a function that returns it for a request."""
 
 
 class OpenAIServer:
-    """Answers `POST /v1/chat/completions` with `steps`, in order, and `GET /v1/models`; a context manager.
+    """Answers `POST /v1/chat/completions` with `steps`, in order, and `GET /v1/models`. A context manager.
 
     ```python
     with OpenAIServer([Answer(calls=(ServerCall(tool="add", arguments={"a": 1, "b": 2}),)), "3"]) as server:
         model = resolve_model("openai:test", base_url=server.url, env={}).model
     ```
 
-    It listens on a free port of 127.0.0.1, serves each connection in a separate thread, and stops with the context,
-    including hanging requests. Token counts in its answers are the bytes sent and received divided by four.
-    A request beyond the script gets status 500. OpenAI's client repeats a request after 408, 409, 429 and 5xx, unless
-    the failure carries the header `x-should-retry: false`.
+    It listens on a free port of 127.0.0.1 and serves each connection in a separate thread. The end of the block also
+    ends hanging requests. Token counts are the bytes of messages and answer divided by four.
+    A request after the last step gets status 500. OpenAI's client repeats a request after 408, 409, 429 and 5xx, unless
+    the failure has the header `x-should-retry: false`.
 
     Attributes:
         received: The completion requests so far, oldest first.
@@ -108,7 +108,7 @@ class OpenAIServer:
         self._closing = threading.Event()
         self._http = _Http(("127.0.0.1", 0), _Handler)
         self._http.owner = self
-        # A short poll interval, since `shutdown` waits for the end of one.
+        # A short poll interval, because `shutdown` waits until the current one ends.
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.02,), name="openai-server")
 
     @property
@@ -121,7 +121,7 @@ class OpenAIServer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # Set before shutdown: hanging requests wait for it, and server_close joins their threads.
+        # Set before shutdown, because hanging requests wait for it, and `server_close` joins their threads.
         self._closing.set()
         self._http.shutdown()
         self._thread.join()
@@ -132,7 +132,7 @@ class OpenAIServer:
         self._closing.wait()
 
     def models(self) -> JsonObject:
-        """Return the list of models in OpenAI's shape."""
+        """Return the list of models in OpenAI's format."""
         entry = {"id": self._model, "object": "model", "created": _CREATED, "owned_by": "bough"}
         return {"object": "list", "data": [entry]}
 
@@ -143,7 +143,7 @@ class OpenAIServer:
             turn = len(self.received)
         if turn > len(self._steps):
             message = f"the script has {len(self._steps)} answers, and one more was requested"
-            # Without this header OpenAI's client would repeat the request, and tests would wait for its back-off.
+            # Without this header, OpenAI's client would repeat the request, and tests would wait for its retries.
             return Failure(message=message, headers={"x-should-retry": "false"})
         step = self._steps[turn - 1]
         reply = step(received) if callable(step) else step
@@ -151,7 +151,7 @@ class OpenAIServer:
 
 
 class _Http(ThreadingHTTPServer):
-    # Closing the server joins the threads of its requests, so that none outlives its test.
+    # Closing the server joins the threads of its requests, so that no thread outlives its test.
     daemon_threads = False
     block_on_close = True
     owner: OpenAIServer
@@ -163,7 +163,7 @@ class _Http(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """One connection, closed after its answer, so that no idle connection outlives the server."""
+    """Serves one connection, and closes it after the answer, so that no idle connection outlives the server."""
 
     server: _Http  # pyright: ignore[reportIncompatibleVariableOverride]
     protocol_version = "HTTP/1.1"
@@ -175,15 +175,15 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """Answer with the list of models."""
         if self.path == "/v1/models":
-            self._json(200, self.server.owner.models())
+            self._send_json(200, self.server.owner.models())
         else:
-            self._fail(Failure(status=404, message=f"no such path: {self.path}", kind="invalid_request_error"))
+            self._send_failure(Failure(status=404, message=f"no such path: {self.path}", kind="invalid_request_error"))
 
     def do_POST(self) -> None:
         """Answer with the next step of the script."""
-        received = self._read()
+        received = self._read_request()
         if isinstance(received, Failure):
-            self._fail(received)
+            self._send_failure(received)
             return
         reply = self.server.owner.reply(received)
         match reply:
@@ -191,12 +191,13 @@ class _Handler(BaseHTTPRequestHandler):
                 self.close_connection = True
                 self.server.owner.wait_closed()
             case Failure():
-                self._fail(reply)
+                self._send_failure(reply)
             case Answer() | str():
                 answer = Answer(text=reply) if isinstance(reply, str) else reply
-                (self._stream if received.streamed else self._whole)(answer, received)
+                (self._send_stream if received.streamed else self._send_complete)(answer, received)
 
-    def _read(self) -> Received | Failure:
+    def _read_request(self) -> Received | Failure:
+        """Return the request, or the failure to send if it is invalid."""
         size = int(self.headers.get("content-length") or 0)
         if size > _MAX_BODY_BYTES:
             self.close_connection = True
@@ -207,48 +208,50 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             body = json.loads(raw)
         except ValueError as error:
-            return Failure(status=400, message=f"no JSON: {error}", kind="invalid_request_error")
+            return Failure(status=400, message=f"invalid JSON: {error}", kind="invalid_request_error")
         if not isinstance(body, dict):
             return Failure(status=400, message="the body is not a JSON object", kind="invalid_request_error")
         return Received(
             path=self.path, headers={k.lower(): v for k, v in self.headers.items()}, body=cast("JsonObject", body)
         )
 
-    def _whole(self, answer: Answer, received: Received) -> None:
+    def _send_complete(self, answer: Answer, received: Received) -> None:
         message: JsonObject = {"role": "assistant", "content": answer.text or None}
         if answer.calls:
-            message["tool_calls"] = [_call(call) for call in answer.calls]
-        choice = {"index": 0, "message": message, "finish_reason": _finish(answer)}
+            message["tool_calls"] = [_call_json(call) for call in answer.calls]
+        choice = {"index": 0, "message": message, "finish_reason": _finish_reason(answer)}
         body = _envelope(received, "chat.completion") | {"choices": [choice], "usage": _usage(answer, received)}
-        self._json(200, body, cut=answer.break_after)
+        self._send_json(200, body, cut=answer.break_after)
 
-    def _stream(self, answer: Answer, received: Received) -> None:
-        self._head(200, {"content-type": "text/event-stream", "transfer-encoding": "chunked"})
+    def _send_stream(self, answer: Answer, received: Received) -> None:
+        self._send_head(200, {"content-type": "text/event-stream", "transfer-encoding": "chunked"})
         for sent_count, chunk in enumerate(_chunks(answer, received)):
-            # Without the last chunk of length 0, so that the client sees a broken stream, not a short one.
+            # Without the final chunk of length 0, so that the client sees a broken stream, and not a short one.
             if sent_count == answer.break_after:
                 return
-            self._chunk(f"data: {json.dumps(chunk)}\n\n")
-        self._chunk("data: [DONE]\n\n")
+            self._send_chunk(f"data: {json.dumps(chunk)}\n\n")
+        self._send_chunk("data: [DONE]\n\n")
         self.wfile.write(b"0\r\n\r\n")
 
-    def _chunk(self, text: str) -> None:
+    def _send_chunk(self, text: str) -> None:
         data = text.encode()
         self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
         self.wfile.flush()
 
-    def _fail(self, failure: Failure) -> None:
+    def _send_failure(self, failure: Failure) -> None:
         error = {"message": failure.message, "type": failure.kind, "param": None, "code": None}
-        self._json(failure.status, {"error": error}, headers=failure.headers)
+        self._send_json(failure.status, {"error": error}, headers=failure.headers)
 
-    def _json(
+    def _send_json(
         self, status: int, body: JsonObject, *, headers: Mapping[str, str] | None = None, cut: int | None = None
     ) -> None:
         data = json.dumps(body).encode()
-        self._head(status, {"content-type": "application/json", "content-length": str(len(data)), **(headers or {})})
+        self._send_head(
+            status, {"content-type": "application/json", "content-length": str(len(data)), **(headers or {})}
+        )
         self.wfile.write(data if cut is None else data[:cut])
 
-    def _head(self, status: int, headers: Mapping[str, str]) -> None:
+    def _send_head(self, status: int, headers: Mapping[str, str]) -> None:
         self.send_response(status)
         for name, value in {**headers, "connection": "close"}.items():
             self.send_header(name, value)
@@ -256,23 +259,23 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _chunks(answer: Answer, received: Received) -> Iterator[JsonObject]:
-    """Yield the chunks of a stream: role, text, each call's head and then its arguments, the end, and the usage."""
+    """Yield the chunks of a stream: role, text, the name and arguments of each call, finish reason, and usage."""
     envelope = _envelope(received, "chat.completion.chunk")
 
     def chunk(delta: JsonObject, finish: str | None = None) -> JsonObject:
         return envelope | {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
 
     yield chunk({"role": "assistant", "content": ""})
-    for piece in _pieces(answer.text):
+    for piece in _split(answer.text):
         yield chunk({"content": piece})
     for index, call in enumerate(answer.calls):
-        whole = _call(call)
-        arguments = whole["function"]["arguments"]
-        whole["function"]["arguments"] = ""
-        yield chunk({"tool_calls": [{"index": index, **whole}]})
-        for piece in _pieces(arguments):
+        call_json = _call_json(call)
+        arguments = call_json["function"]["arguments"]
+        call_json["function"]["arguments"] = ""
+        yield chunk({"tool_calls": [{"index": index, **call_json}]})
+        for piece in _split(arguments):
             yield chunk({"tool_calls": [{"index": index, "function": {"arguments": piece}}]})
-    yield chunk({}, _finish(answer))
+    yield chunk({}, _finish_reason(answer))
     if answer.says_usage and received.body.get("stream_options", {}).get("include_usage"):
         yield envelope | {"choices": [], "usage": _usage(answer, received)}
 
@@ -281,7 +284,7 @@ def _envelope(received: Received, kind: str) -> JsonObject:
     return {"id": "chatcmpl-bough", "object": kind, "created": _CREATED, "model": received.body.get("model", "")}
 
 
-def _call(call: ServerCall) -> JsonObject:
+def _call_json(call: ServerCall) -> JsonObject:
     arguments = call.arguments if isinstance(call.arguments, str) else json.dumps(call.arguments)
     return {
         "id": call.id,
@@ -291,12 +294,12 @@ def _call(call: ServerCall) -> JsonObject:
 
 
 def _add_ids(answer: Answer, turn: int) -> Answer:
-    """Return `answer` with an id for every call that has none, unique in the script."""
+    """Return `answer` with ids for calls without one; the ids are unique in the script."""
     calls = (replace(call, id=call.id or f"call_{turn}_{i}") for i, call in enumerate(answer.calls))
     return replace(answer, calls=tuple(calls))
 
 
-def _finish(answer: Answer) -> str | None:
+def _finish_reason(answer: Answer) -> str | None:
     if answer.finish != "auto":
         return answer.finish
     return "tool_calls" if answer.calls else "stop"
@@ -304,7 +307,9 @@ def _finish(answer: Answer) -> str | None:
 
 def _usage(answer: Answer, received: Received) -> JsonObject:
     prompt_tokens = len(json.dumps(received.body.get("messages", []))) // 4
-    completion_tokens = (len(answer.text) + sum(len(json.dumps(_call(call)["function"])) for call in answer.calls)) // 4
+    completion_tokens = (
+        len(answer.text) + sum(len(json.dumps(_call_json(call)["function"])) for call in answer.calls)
+    ) // 4
     return {
         "prompt_tokens": prompt_tokens,
         "completion_tokens": completion_tokens,
@@ -312,5 +317,5 @@ def _usage(answer: Answer, received: Received) -> JsonObject:
     }
 
 
-def _pieces(text: str) -> list[str]:
-    return [text[at : at + _PIECE] for at in range(0, len(text), _PIECE)]
+def _split(text: str) -> list[str]:
+    return [text[start : start + _CHUNK_CHARS] for start in range(0, len(text), _CHUNK_CHARS)]

@@ -1,4 +1,4 @@
-"""A separate Postgres server for tests and benchmarks, in a temporary folder that is removed afterwards."""
+"""Start a temporary Postgres server for tests and benchmarks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from uuid import uuid4
 from bough.errors import Unavailable
 
 FAST: Mapping[str, str] = {"fsync": "off", "full_page_writes": "off"}
-"""Settings for tests: data survive killed processes, but not a power failure."""
+"""Settings for tests: data survives killed processes, but not a power failure."""
 
 DURABLE: Mapping[str, str] = {"fsync": "on"}
 """Settings for benchmarks."""
@@ -27,13 +27,15 @@ _START_SECONDS = 60
 
 
 def missing() -> str:
-    """Return why no server can run here; empty if one can, or if BOUGH_TEST_POSTGRES names one."""
+    """Return why no server is available; empty if Postgres is installed or BOUGH_TEST_POSTGRES names a server."""
     return "" if os.environ.get("BOUGH_TEST_POSTGRES") or _find_bin_folder() else "Postgres is not installed"
 
 
 @contextmanager
 def postgres_server(settings: Mapping[str, str] = FAST) -> Generator[str]:
-    """Run a server and yield its URL. Root runs it as `postgres` or `nobody`, since Postgres refuses to run as root.
+    """Run a server in a temporary folder and yield its URL.
+
+    Started by root, it runs as `postgres` or `nobody`, because Postgres refuses to run as root.
 
     Raises:
         Unavailable: Postgres is not installed.
@@ -44,10 +46,10 @@ def postgres_server(settings: Mapping[str, str] = FAST) -> Generator[str]:
     with tempfile.TemporaryDirectory(prefix="bough-postgres-") as name:
         folder, port, as_user = Path(name), _free_port(), _user()
         if as_user:
-            # Before initdb, which runs as that user and must be able to write here.
+            # Before initdb, because initdb runs as this user and writes to the folder.
             os.chown(folder, as_user["user"], as_user["group"])
         data = folder / "data"
-        # -N skips syncing the new cluster to disk, which would take most of the start-up time.
+        # -N does not sync the new cluster to disk, because that takes most of the start-up time.
         _run(bin_folder / "initdb", "-D", data, "-U", "bough", "-A", "trust", "-E", "UTF8", "-N", **as_user)
         options = {**settings, "port": str(port), "listen_addresses": "127.0.0.1", "unix_socket_directories": name}
         lines = "".join(f"{key} = '{value}'\n" for key, value in options.items())
@@ -58,12 +60,12 @@ def postgres_server(settings: Mapping[str, str] = FAST) -> Generator[str]:
         try:
             yield f"postgresql://bough@127.0.0.1:{port}/postgres"
         finally:
-            # No checkpoint: the data are deleted next.
+            # Without a checkpoint, because the data is deleted next.
             _run(*control, "-m", "immediate", "stop", **as_user)
 
 
 def restart_server(url: str) -> None:
-    """Crash and restart a server that `postgres_server` started. Blocks until it answers.
+    """Crash and restart a server that `postgres_server` started. Blocks until it accepts connections.
 
     Raises:
         Unavailable: The server cannot be restarted.
@@ -80,12 +82,12 @@ def restart_server(url: str) -> None:
 
 
 def make_database(url: str) -> str:
-    """Create a database and return its URL; notifications and advisory locks of other databases do not reach it."""
+    """Create a database, which does not share notifications and advisory locks with others, and return its URL."""
     from psycopg import Connection, sql
 
     name = f"t{uuid4().hex[-12:]}"
     with Connection.connect(url, autocommit=True) as db:
-        # template0 accepts no connections; a session in template1 would make this statement fail.
+        # From template0, which accepts no connections. With a session in template1, the statement would fail.
         db.execute(sql.SQL("create database {} template template0").format(sql.Identifier(name)))
     return urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
 
@@ -100,6 +102,7 @@ def drop_schema(url: str, schema: str) -> None:
 
 
 def _find_bin_folder() -> Path | None:
+    """Return the folder with Postgres's programs: that of `pg_ctl`, or of the newest version; None if missing."""
     pg_ctl = shutil.which("pg_ctl")
     folders = [Path(pg_ctl).resolve().parent] if pg_ctl else []
     folders += sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: -float(path.parent.name))
@@ -110,11 +113,12 @@ def _find_bin_folder() -> Path | None:
 
 
 def _user() -> dict[str, Any]:
+    """Return arguments for `subprocess.run` to run as an unprivileged user; empty unless this process is root."""
     if os.geteuid() != 0:
         return {}
     names = {entry.pw_name: entry for entry in pwd.getpwall()}
     entry = names.get("postgres") or names["nobody"]
-    # Without root's supplementary groups, which `subprocess` would otherwise keep.
+    # `extra_groups` drops root's supplementary groups.
     return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []}
 
 

@@ -26,7 +26,7 @@ async def assert_replays(
     until: int | None = None,
     executor: CodeExecutor | None = None,
 ) -> ReplayReport:
-    """Run a recorded conversation again, with `agent`'s tools and without a model, and fail on any difference.
+    """Replay a recorded conversation with `agent`'s tools and without a model, and fail if anything differs.
 
     ```python
     async def test_the_report_still_comes_out():
@@ -34,11 +34,11 @@ async def assert_replays(
     ```
 
     Args:
-        recorded: A bundle (`bough conv export`), a store, or the URL of one.
-        agent: Its tools, skills and rules are tested; its model is not called.
-        id: The conversation in a store; a bundle has only one.
-        workspace: Folder for tools and scripts; the recorded folder is not touched.
-        until: Events before this seq are replayed; None takes all.
+        recorded: A bundle (`bough conv export`), a store, or the URL of a store.
+        agent: The agent whose tools, skills and rules are tested; its model is not called.
+        id: The conversation in a store. Ignored for a bundle, which contains only one.
+        workspace: Folder for tools and scripts; the recorded folder is not used.
+        until: Replay only the events before this seq; None replays all.
 
     Returns:
         The report of the replay.
@@ -50,8 +50,8 @@ async def assert_replays(
     from bough.conversation.replay.replay import rerun
 
     async with _open_recorded(recorded, id) as (store, cid):
-        record = [stored async for stored in store.read(cid, 0, until)]
-    report = await rerun(record, agent, workspace=Path(workspace), executor=executor)
+        events = [stored async for stored in store.read(cid, 0, until)]
+    report = await rerun(events, agent, workspace=Path(workspace), executor=executor)
     if not report.same:
         differences = "\n".join(difference.render() for difference in report.differences[:3])
         raise AssertionError(f"conversation {cid} replays differently: {report.error or ''}\n{differences}")
@@ -85,6 +85,4 @@ def _read(bundle: Path) -> bytes:
     try:
         return bundle.read_bytes()
     except OSError as error:
-        raise NotFound(
-            f"there is no bundle {bundle}: {error.strerror}", hint="`bough conv export` makes one"
-        ) from error
+        raise NotFound(f"no bundle {bundle}: {error.strerror}", hint="`bough conv export` writes a bundle") from error

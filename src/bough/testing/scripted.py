@@ -1,4 +1,4 @@
-"""A model that answers from a list and records its requests, for tests of agents and conversations."""
+"""A model that returns scripted responses and records its requests, for tests of agents and conversations."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Asked:
     """One request to a `ScriptedModel`.
 
     Attributes:
-        instructions: The system prompt, its parts joined by blank lines.
+        instructions: The parts of the system prompt, joined by blank lines.
         tools: Names of the offered tools.
         streamed: Whether a stream was requested.
     """
@@ -37,7 +37,7 @@ class Asked:
 
 
 Piece: TypeAlias = str | ModelResponsePart | BaseException
-"""A part of a response: text, any PydanticAI response part, or an exception raised at that point."""
+"""A part of a response: text, any PydanticAI response part, or an exception to raise at this point."""
 
 Scripted: TypeAlias = Piece | Sequence[Piece] | ModelResponse
 """One response."""
@@ -47,7 +47,7 @@ Step: TypeAlias = Scripted | Callable[[Asked], Scripted | Awaitable[Scripted]]
 
 
 def tool_call(tool: str, /, **args: Any) -> ToolCallPart:
-    """Return a call of `tool` with `args`, with a new id."""
+    """Return a call of `tool` with the arguments `args` and a new id."""
     return ToolCallPart(tool, args)
 
 
@@ -58,10 +58,10 @@ class ScriptedModel(Model[Any]):
     model = ScriptedModel([tool_call("add", a=1, b=2), lambda asked: f"I was asked {len(asked.messages)} messages"])
     ```
 
-    An exception in a step is raised: alone, instead of a response; after other pieces, when they were streamed.
+    An exception in a step is raised instead of a response; in a stream, it is raised after the pieces before it.
 
     Attributes:
-        asked: The requests so far, oldest first; a request is recorded on arrival, even if it fails.
+        asked: The requests so far, oldest first, including failed ones.
 
     Source: the scripted model of openai-agents.
     """
@@ -96,7 +96,7 @@ class ScriptedModel(Model[Any]):
         """Return the next step's response, or raise its exception.
 
         Raises:
-            ModelError: There is no step left.
+            ModelError: No step is left.
         """
         response, failure, _ = await self._next(messages, model_settings, model_request_parameters, streamed=False)
         if failure is not None:
@@ -111,7 +111,7 @@ class ScriptedModel(Model[Any]):
         model_request_parameters: ModelRequestParameters,
         run_context: RunContext[Any] | None = None,
     ) -> AsyncGenerator[StreamedResponse]:
-        """Stream the next step's response in a few deltas; raises as `request` does."""
+        """Stream the next step's response in a few deltas; raises the errors of `request`."""
         response, failure, parameters = await self._next(
             messages, model_settings, model_request_parameters, streamed=True
         )
@@ -127,6 +127,7 @@ class ScriptedModel(Model[Any]):
         *,
         streamed: bool,
     ) -> tuple[ModelResponse, BaseException | None, ModelRequestParameters]:
+        """Record a request; return its response, the exception to raise after it, and the prepared parameters."""
         settings, parameters = self.prepare_request(settings, parameters)
         request = Asked(
             messages=tuple(messages),
@@ -136,12 +137,12 @@ class ScriptedModel(Model[Any]):
             settings=settings,
             streamed=streamed,
         )
-        # Before the step runs: a step that is a function sees its own request as the last one.
+        # Before the step runs, so that a step that is a function finds its own request last in `asked`.
         self.asked.append(request)
-        response, failure = self._response(await self._step(request))
+        response, failure = self._parse_response(await self._run_step(request))
         return response, failure, parameters
 
-    async def _step(self, request: Asked) -> Scripted:
+    async def _run_step(self, request: Asked) -> Scripted:
         if len(self.asked) > len(self._steps):
             raise ModelError(
                 f"the script has {len(self._steps)} responses, and one more was requested",
@@ -150,14 +151,15 @@ class ScriptedModel(Model[Any]):
         step = self._steps[len(self.asked) - 1]
         if not callable(step):
             return step
-        answer = step(request)
-        return await answer if inspect.isawaitable(answer) else answer
+        result = step(request)
+        return await result if inspect.isawaitable(result) else result
 
-    def _response(self, scripted: Scripted) -> tuple[ModelResponse, BaseException | None]:
+    def _parse_response(self, scripted: Scripted) -> tuple[ModelResponse, BaseException | None]:
+        """Return the pieces before the first exception as a response, and this exception."""
         if isinstance(scripted, ModelResponse):
             return replace(scripted, model_name=scripted.model_name or self._model_name), None
-        whole = isinstance(scripted, str | BaseException) or not isinstance(scripted, Sequence)
-        pieces: Sequence[Piece] = [scripted] if whole else scripted  # pyright: ignore[reportAssignmentType]
+        is_one_piece = isinstance(scripted, str | BaseException) or not isinstance(scripted, Sequence)
+        pieces: Sequence[Piece] = [scripted] if is_one_piece else scripted  # pyright: ignore[reportAssignmentType]
         parts: list[ModelResponsePart] = []
         for piece in pieces:
             if isinstance(piece, BaseException):
@@ -166,12 +168,12 @@ class ScriptedModel(Model[Any]):
         return self._make_response(parts), None
 
     def _make_response(self, parts: list[ModelResponsePart]) -> ModelResponse:
-        calls = any(isinstance(part, ToolCallPart) for part in parts)
+        has_calls = any(isinstance(part, ToolCallPart) for part in parts)
         return ModelResponse(
             parts=parts,
             model_name=self._model_name,
             provider_name="scripted",
-            finish_reason="tool_call" if calls else "stop",
+            finish_reason="tool_call" if has_calls else "stop",
         )
 
 
@@ -181,5 +183,5 @@ def _part(piece: object) -> ModelResponsePart:
     if hasattr(piece, "part_kind"):
         return piece  # pyright: ignore[reportReturnType]
     raise InvalidInput(
-        f"a scripted response cannot hold {piece!r}", hint="use text, tool_call(…), a response part, or an exception"
+        f"a scripted response cannot contain {piece!r}", hint="use text, tool_call(…), a response part, or an exception"
     )

@@ -35,7 +35,7 @@ class Unset(Enum):
 
 
 UNSET: Final = Unset.UNSET
-"""Stands for the file's value; any other value, including `[]`, `""` and None, takes precedence over the file."""
+"""The default of an override: use the file's value. Any other value, also `[]`, `""` and None, replaces it."""
 
 T = TypeVar("T")
 SubAgent: TypeAlias = "AgentFields | Any"
@@ -68,12 +68,12 @@ class AgentConfig:
     def load(
         cls, path: Path | None = None, *, settings: Settings | None = None, cwd: Path | None = None
     ) -> AgentConfig:
-        """Read and validate the configuration; without a file it is empty.
+        """Read and validate the configuration; it is empty if there is no file.
 
         Values of an untrusted file that would replace or widen the home's are ignored and listed in `file.ignored`.
 
         Raises:
-            InvalidInput: It has a mistake.
+            InvalidInput: The configuration has a mistake.
             PermissionDenied: An untrusted file is a link out of its project, or extends a file outside of it.
         """
         settings = settings or Settings.load()
@@ -88,8 +88,7 @@ class AgentConfig:
             InvalidInput: Code cannot be imported, or fails.
             PermissionDenied: The file is not trusted.
         """
-        tools, key = self.entry(name).tools, ("agents", name, "tools")
-        return tuple(tool for place, factory in enumerate(tools) for tool in self._tools(factory, (*key, place)))
+        return self._agent_tools(self.entry(name), ("agents", name))
 
     def load_hooks(self) -> Iterator[tuple[str, Any]]:
         """Yield the names in `hooks`, each with the object that it names.
@@ -98,8 +97,8 @@ class AgentConfig:
             InvalidInput: Code cannot be imported.
             PermissionDenied: The file is not trusted.
         """
-        for place, name in enumerate(self.config.hooks):
-            yield name, self._gate.load(name, self.file.place(("hooks", place)))
+        for index, name in enumerate(self.config.hooks):
+            yield name, self._gate.load(name, self.file.place(("hooks", index)))
 
     def make_analyzers(self) -> Iterator[Any]:
         """Yield the analyzers, created by the factories in `analyzers`. Raises what `make_tools` raises."""
@@ -125,7 +124,7 @@ class AgentConfig:
         """Return an agent's entry.
 
         Raises:
-            NotFound: No agent has that name; `details` has `known` and `nearest`.
+            NotFound: No agent has this name; `details` has `known` and `nearest`.
         """
         if name not in self.config.agents:
             nearest = near(name, self.names)
@@ -140,13 +139,12 @@ class AgentConfig:
         """Return the fields of the agent `name` and its sub-agents.
 
         Args:
-            overrides: Values by key that take precedence over the file; an agent without an entry is built from them
-                alone.
+            overrides: Values by key that replace those of the file. If not empty, the agent needs no entry.
 
         Raises:
-            NotFound: It refers to a name that does not exist.
+            NotFound: The agent, or a name that it refers to, does not exist.
             InvalidInput: Code or a skill cannot be loaded, or the agent is its own sub-agent.
-            PermissionDenied: It names code, and the file is not trusted.
+            PermissionDenied: The agent names code, and the file is not trusted.
             Unavailable: An environment variable is not set.
         """
         entry = AgentEntry() if overrides and name not in self.config.agents else self.entry(name)
@@ -161,9 +159,7 @@ class AgentConfig:
         values |= self._prompt(entry, key, overridden)
         values |= self._skills(entry, key, overridden)
         values |= {
-            "tools": tuple(
-                tool for i, factory in enumerate(entry.tools) for tool in self._tools(factory, (*key, "tools", i))
-            ),
+            "tools": self._agent_tools(entry, key),
             "mcp_servers": tuple(self._server(server) for server in entry.mcp_servers),
             "a2a_clients": tuple(self._remote_agent(client) for client in entry.a2a_clients),
             "workspace_access": entry.workspace_access,
@@ -186,7 +182,7 @@ class AgentConfig:
 
         Raises:
             NotFound: The model is unknown.
-            PermissionDenied: It uses environment variables or an address, and the file is not trusted.
+            PermissionDenied: The model uses environment variables or an address, and the file is not trusted.
             Unavailable: An environment variable is not set.
         """
         if name is not None and name not in self.config.models and ":" not in name and name != "offline":
@@ -201,19 +197,20 @@ class AgentConfig:
         """Check that the agent's file may set its rules and its access, and use entries of other files.
 
         Raises:
-            PermissionDenied: It may not, because it is not trusted.
+            PermissionDenied: The file is not trusted, and a value needs trust.
         """
-        policy, limits = entry.confirmation_policy, entry.limits
-        data = None if policy is None or isinstance(policy, str) else policy.model_dump(exclude_none=True)
-        wide: dict[str, bool] = {
-            "confirmation_policy": policy is not None and not is_narrow_policy(data or policy, None, self._policy),
+        limits = entry.limits
+        needs_trust: dict[str, bool] = {
+            "confirmation_policy": self._is_wide_policy(entry.confirmation_policy),
             "limits": isinstance(limits, LimitsEntry)
             and narrow_limits(None, limits.model_dump(exclude_unset=True)) is None,
             "workspace_access": entry.workspace_access in ("write", "run"),
             "skill_roots": bool(entry.skill_roots),
         }
-        for field in (name for name, is_wide in wide.items() if is_wide and name not in overridden):
-            self._gate.require_named(self.file.place((*key, field)), f"{field} {self._show(key, field)}".rstrip())
+        for field, is_needed in needs_trust.items():
+            if is_needed and field not in overridden:
+                subject = f"{field} {self._show(key, field)}".rstrip()
+                self._gate.require_named(self.file.place((*key, field)), subject)
         if "settings" not in overridden:
             check_settings(entry.settings, self.file.place((*key, "settings")), self._gate)
         for field, section, names in (
@@ -223,15 +220,24 @@ class AgentConfig:
         ):
             place = self.file.place((*key, field))
             for name in () if field in overridden else names:
-                # An untrusted agent that uses a server of the home would act with the user's credentials.
+                # An untrusted agent that used a server of the home would act with the user's credentials.
                 if self.file.place((*section, name)).trust > place.trust:
                     self._gate.require_named(place, f"{name!r} of another file")
 
+    def _is_wide_policy(self, policy: str | PolicyEntry | None) -> bool:
+        """Return whether a policy asks less often than the settings' policy."""
+        if policy is None:
+            return False
+        value = policy if isinstance(policy, str) else policy.model_dump(exclude_none=True)
+        return not is_narrow_policy(value, None, self._policy)
+
     def _show(self, key: Key, field: str) -> str:
+        """Return a field of an agent for a message; empty if it is not text."""
         value = getattr(self.config.agents[str(key[-1])], field)
         return repr(value) if isinstance(value, str) else ""
 
     def _prompt(self, entry: AgentEntry, key: Key, overridden: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the field for the agent's prompt. A prompt of an untrusted file is read here, below its folder."""
         if entry.system_prompt_path is not None:
             place = self.file.place((*key, "system_prompt_path"))
             if overridden.get("system_prompt_path"):
@@ -242,7 +248,7 @@ class AgentConfig:
         return {} if entry.system_prompt is None else {"system_prompt": entry.system_prompt}
 
     def _read_prompt(self, place: Place, name: str) -> str:
-        """Return the text of a prompt below the folder of an untrusted file; follows no link that leaves it."""
+        """Return the text of a prompt of an untrusted file; follows no link out of the file's folder."""
         folder = place.file.parent
         path = os.path.relpath(os.path.realpath(folder / name), folder)
         if path.split(os.sep)[0] == os.pardir:
@@ -253,6 +259,7 @@ class AgentConfig:
             raise InvalidInput(f"{place}: cannot read the prompt {name!r}: {error}", hint="check the path") from error
 
     def _skills(self, entry: AgentEntry, key: Key, overridden: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the agent's skills, or its `skill_roots` if it names no skills."""
         base = Path() if "skill_roots" in overridden else self.file.place((*key, "skill_roots")).file.parent
         roots = tuple(base / root for root in entry.skill_roots)
         if entry.skills is None:
@@ -271,9 +278,13 @@ class AgentConfig:
             )
         return registry.get(name)
 
-    def _tools(self, name: str, key: Key) -> Sequence[Any]:
-        tools = self._gate.call(name, self.file.place(key))
-        return cast("Sequence[Any]", tools) if isinstance(tools, list | tuple) else (tools,)
+    def _agent_tools(self, entry: AgentEntry, key: Key) -> tuple[Any, ...]:
+        """Return the tools created by the factories of an entry; a factory returns one tool or several."""
+        tools: list[Any] = []
+        for index, factory in enumerate(entry.tools):
+            created = self._gate.call(factory, self.file.place((*key, "tools", index)))
+            tools += cast("Sequence[Any]", created) if isinstance(created, list | tuple) else (created,)
+        return tuple(tools)
 
     def _server(self, name: str) -> Any:
         entry = _find_entry(self.config.mcp_servers, name, "MCP server")
@@ -313,7 +324,7 @@ _LISTS = frozenset({"tools", "mcp_servers", "a2a_clients", "skill_roots", "sub_a
 
 
 def _normalize(overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Replace None by an empty list or text, and let a prompt override the other kind of prompt."""
+    """Return overrides with None replaced by an empty list or text; either kind of prompt replaces the other kind."""
     values: dict[str, Any] = {}
     for key, value in overrides.items():
         if value is None and key in _LISTS:
@@ -346,19 +357,21 @@ def _limits(entry: Any) -> Any:
 
 
 def find_faults(path: Path | None, *, settings: Settings, only: str | None = None) -> list[BoughError]:
-    """Return every mistake in the configuration or, in a valid one, what its agents lack. Starts no server.
+    """Return all mistakes in the configuration; if there are none, the missing requirements of its agents.
+
+    Starts no server.
 
     Args:
         only: Check this agent only; None checks all.
 
     Raises:
-        NotFound: There is no agent `only`.
+        NotFound: The agent `only` does not exist.
     """
     try:
         file = _load_file(path, settings, Path.cwd())
     except (InvalidInput, PermissionDenied) as error:
         return [error]
-    mistakes = find_mistakes(file)[1]
+    _, mistakes = find_mistakes(file)
     if mistakes:
         return [*mistakes]
     config = AgentConfig(file, home=settings.home, env=os.environ, policy=settings.policy)
@@ -393,7 +406,8 @@ def make_server(
         gate.require_named(place, f"the address {entry.url!r}, to which calls would be sent")
     if has_variables(values):
         gate.require_named(place, "environment variables")
-    expanded = expand(values, env=env, where=f"mcp_servers.{name}")  # after the checks: it reads the environment
+    # After the checks, because `expand` reads the environment.
+    expanded = expand(values, env=env, where=f"mcp_servers.{name}")
     return MCPClientConfig.model_validate({"name": name, **expanded})
 
 
@@ -411,7 +425,7 @@ def make_remote_agent(
 
     place = file.place(("a2a", "clients", name))
     values: dict[str, Any] = entry.model_dump(exclude_unset=True)
-    # Also protects the variables that are expanded below: every entry has a URL, so every entry is checked.
+    # This check also covers the environment variables below, because every entry has a URL.
     gate.require_named(place, f"the address {entry.url!r}, to which prompts would be sent")
     expanded = expand(values, env=env, where=f"a2a.clients.{name}")
     return A2AClientExtended(A2AClientConfig.model_validate({"name": name, **expanded}))

@@ -1,4 +1,4 @@
-"""Validating a configuration; each mistake has its line and the nearest valid name."""
+"""Validate a configuration. Each mistake is reported with its line and the nearest valid name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ def validate(file: ConfigFile) -> Config:
     """Return the validated configuration.
 
     Raises:
-        InvalidInput: The first mistake; `details` has `file`, `line`, `key`, `nearest`, and `more`, the others.
+        InvalidInput: The first mistake. `details` has its `file`, `line`, `key` and `nearest`; `more` has the other
+            mistakes.
     """
     config, mistakes = find_mistakes(file)
     if mistakes or config is None:
@@ -28,21 +29,21 @@ def validate(file: ConfigFile) -> Config:
 
 
 def find_mistakes(file: ConfigFile) -> tuple[Config | None, list[InvalidInput]]:
-    """Return the configuration and all its mistakes, in the order of their lines. O(size)."""
+    """Return the configuration, or None if it does not fit the schema, and its mistakes ordered by line. O(size)."""
     try:
         config = Config.model_validate(file.data)
     except ValidationError as error:
-        # One mistake per key: pydantic reports a value once for each member of its union type.
+        # A dict, because pydantic reports a value once for each member of its union type.
         by_key = {key: mistake for key, mistake in (_explain(file, detail) for detail in error.errors())}
         mistakes, config = list(by_key.values()), None
     else:
-        mistakes = list(_references(file, config))
+        mistakes = list(_check_entries(file, config))
     mistakes.sort(key=lambda mistake: (mistake.details["file"], mistake.details["line"]))
     return config, mistakes
 
 
 def mistake(file: ConfigFile, key: Key, text: str, *, nearest: str | None = None, hint: str = "") -> InvalidInput:
-    """Return the error for one mistake, with file, line and key in `details`."""
+    """Return the error for a mistake, with file, line, key and nearest name in `details`."""
     place = file.place(key)
     path = _path(key)
     message = f"{place}: {path}: {text}" if path else f"{place}: {text}"
@@ -54,7 +55,7 @@ def mistake(file: ConfigFile, key: Key, text: str, *, nearest: str | None = None
 
 
 def near(name: str, names: Collection[str]) -> str | None:
-    """Return the known name nearest to `name`; None if none is near."""
+    """Return the known name most similar to `name`; None if no name is similar."""
     matches = get_close_matches(name, names, 1)
     return matches[0] if matches else None
 
@@ -64,6 +65,7 @@ def _path(key: Key) -> str:
 
 
 def _explain(file: ConfigFile, error: Any) -> tuple[Key, InvalidInput]:
+    """Return the key of an error of pydantic and the mistake to report for it."""
     key, data = _real_key(file, tuple(error["loc"]))
     if error["type"] == "extra_forbidden":
         valid_keys = _list_keys(key[:-1])
@@ -80,12 +82,18 @@ def _explain(file: ConfigFile, error: Any) -> tuple[Key, InvalidInput]:
 
 
 def _real_key(file: ConfigFile, loc: Key) -> tuple[Key, Any]:
-    """Return the key in the file for pydantic's path, which also names union members, and the value there."""
+    """Return the key in the file for pydantic's path, and the value there.
+
+    pydantic's path also names members of union types; these parts are skipped.
+    """
     key: list[str | int] = []
     data: Any = file.data
     for part in loc:
-        mapping, items = isinstance(data, dict), isinstance(data, list) and isinstance(part, int)
-        if (mapping and part in cast("dict[Any, Any]", data)) or (items and int(part) < len(cast("list[Any]", data))):
+        if isinstance(data, dict):
+            exists = part in cast("dict[Any, Any]", data)
+        else:
+            exists = isinstance(data, list) and isinstance(part, int) and part < len(cast("list[Any]", data))
+        if exists:
             data = cast("Any", data)[part]
             key.append(part)
     return tuple(key), cast("Any", data)
@@ -106,17 +114,20 @@ def _list_keys(key: Key) -> list[str]:
 
 
 def _value_type(annotation: Any) -> Any:
+    """Return the type of the values of a dict or the items of a list; None for other types."""
     return next((getattr(member, "__args__", (None, None))[-1] for member in _members(annotation)), None)
 
 
 def _members(annotation: Any) -> tuple[Any, ...]:
+    """Return the members of a union type; other types are their own only member."""
     origin = getattr(annotation, "__origin__", None)
     if origin in (dict, list):
         return (annotation,)
     return getattr(annotation, "__args__", (annotation,))
 
 
-def _references(file: ConfigFile, config: Config) -> Iterator[InvalidInput]:
+def _check_entries(file: ConfigFile, config: Config) -> Iterator[InvalidInput]:
+    """Yield the mistakes that the schema does not find: contradicting fields, and unknown names."""
     for name, model in config.models.items():
         yield from _check_model(file, name, model)
     for name, server in config.mcp_servers.items():
@@ -153,19 +164,19 @@ def _check_agent(file: ConfigFile, config: Config, name: str) -> Iterator[Invali
         ("sub_agents", "agent", agent.sub_agents, list(config.agents)),
     )
     for field, noun, names, valid_names in references:
-        for place, reference in enumerate(names):
+        for index, reference in enumerate(names):
             if reference not in valid_names and not (field == "sub_agents" and ":" in reference):
                 yield mistake(
-                    file, (*key, field, place), f"no {noun} named {reference!r}", nearest=near(reference, valid_names)
+                    file, (*key, field, index), f"no {noun} named {reference!r}", nearest=near(reference, valid_names)
                 )
-    for place, reference in enumerate(agent.tools):
+    for index, reference in enumerate(agent.tools):
         if not _is_factory(reference):
-            yield mistake(file, (*key, "tools", place), f"invalid tool {reference!r}: expected module:factory")
-    yield from _check_circle(file, config, name)
+            yield mistake(file, (*key, "tools", index), f"invalid tool {reference!r}: expected module:factory")
+    yield from _check_cycle(file, config, name)
 
 
-def _check_circle(file: ConfigFile, config: Config, name: str) -> Iterator[InvalidInput]:
-    """Report a cycle from an agent back to itself; breadth first, so that the shortest one is reported."""
+def _check_cycle(file: ConfigFile, config: Config, name: str) -> Iterator[InvalidInput]:
+    """Yield a mistake if an agent is its own sub-agent, with the shortest cycle, found by a breadth-first search."""
     paths: list[list[str]] = [[name]]
     visited: set[str] = set()
     for path in paths:
@@ -180,7 +191,7 @@ def _check_circle(file: ConfigFile, config: Config, name: str) -> Iterator[Inval
 
 
 def is_model_string(name: str) -> bool:
-    """Whether a name is a model string, which needs no `models` entry."""
+    """Return whether a name is a model string, which needs no entry in `models`."""
     return name == "offline" or ":" in name
 
 

@@ -1,8 +1,8 @@
-"""Checking that the code named by a configuration (`module:factory`) is trusted, and loading it from a copy.
+"""Check that the code that a configuration names (`module:factory`) is trusted, and load it from a copy.
 
-A configuration that comes with a repository is not trusted. Its code is imported, its programs are started and its
-variables are read only if it is the file in bough's own folder, or if the user trusted the file, the files it extends
-and the modules it names in their current state.
+The configuration of a repository is not trusted by default. Its code is imported only if the user trusted the current
+state of the file, of the files that it extends and of the modules that it names. The file in bough's own folder is
+always trusted.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class CodeGate:
     """Checks what the values of a configuration may do, and loads the code that they name.
 
     Args:
-        home: bough's own folder, which has the copies of code.
-        config: The configuration; its code is not imported before `load`.
+        home: bough's own folder, which contains the copies of code.
+        config: The configuration. Its code is imported only by `load` and `call`.
     """
 
     def __init__(self, home: Path, config: ConfigFile) -> None:
@@ -41,7 +41,7 @@ class CodeGate:
         """Check that the file of `place` may start programs, read the environment, use addresses and set rules.
 
         Raises:
-            PermissionDenied: It was neither passed explicitly nor trusted in its current state.
+            PermissionDenied: The file was neither passed explicitly nor trusted in its current state.
         """
         if place.trust < Trust.NAMED:
             raise _refuse(place, subject)
@@ -50,23 +50,23 @@ class CodeGate:
         """Check that the file of `place` may name code.
 
         Raises:
-            PermissionDenied: It is not trusted in its current state.
+            PermissionDenied: The file is not trusted in its current state.
         """
         if place.trust < Trust.TRUSTED:
             raise _refuse(place, subject)
 
     def load(self, name: str, place: Place) -> Any:
-        """Import `module:factory` from a copy of the project's code, else from what is installed; return the object.
+        """Import and return `module:factory`, from a copy of the project's code or from an installed package.
 
         Raises:
-            InvalidInput: It cannot be imported.
+            InvalidInput: The object cannot be imported.
             PermissionDenied: The file of `place` and its code are not trusted in their current state.
         """
         self.require(place, f"the code {name!r}")
         module, _, attribute = name.partition(":")
         layer = next((candidate for candidate in self._config.layers if place.file in candidate.digests), self._config)
         if layer.path not in self._loaded:
-            # Before the import: only from here on, the project's modules are found in the copy that was checked.
+            # Before the import, so that the project's modules are imported from the copy that was checked.
             self._copy(layer, place, name)
             self._loaded.add(layer.path)
         try:
@@ -76,10 +76,10 @@ class CodeGate:
             raise InvalidInput(f"{place}: cannot import {name}: {error}", hint="check module and name") from error
 
     def call(self, name: str, place: Place) -> Any:
-        """Call the factory `module:factory` and return its result; an object that is not callable is returned itself.
+        """Return the result of the factory `module:factory`, or the object itself if it is not callable.
 
         Raises:
-            InvalidInput: It cannot be imported, or it fails.
+            InvalidInput: The object cannot be imported, or the factory fails.
             PermissionDenied: The file of `place` and its code are not trusted in their current state.
         """
         factory = self.load(name, place)
@@ -94,13 +94,13 @@ class CodeGate:
             ) from error
 
     def _copy(self, layer: ConfigFile, place: Place, name: str) -> None:
-        """Copy the code that a file names, check that the copy is trusted, and import modules from it from now on."""
+        """Copy the code that a file names, check that the copy is trusted, and make later imports use the copy."""
         roots: dict[str, str] = {}
 
         def copy(folder: Path) -> SkillTree:
             code = read_code(layer.folder, list_modules(layer.data), copy_to=folder)
             roots.update(code.roots)
-            # The copy is hashed, not the project: code that changes there after this check is never run.
+            # The copy is hashed, not the project, because the project's code could change after this check.
             if not is_own(layer, self._home) and not is_trusted(layer, self._home, code):
                 raise _refuse(place, f"the code {name!r}")
             if faults := code.tree.faults:
@@ -114,15 +114,15 @@ class CodeGate:
 
 
 def is_own(config: ConfigFile, home: Path) -> bool:
-    """Whether a configuration lies in bough's own folder."""
+    """Return whether a configuration is in bough's own folder."""
     return config.folder.is_relative_to(os.path.realpath(home))
 
 
 def is_trusted(config: ConfigFile, home: Path, code: ProjectCode | None = None) -> bool:
-    """Whether the user trusted a configuration and its code in their current state. O(bytes of its code).
+    """Return whether the user trusted a configuration and its code in their current state. O(bytes of its code).
 
     Args:
-        code: The code, if it was read already.
+        code: The code, if it has already been read.
     """
     file = config.folder / Path(os.path.realpath(config.path or NAME)).name
     project = project_root(config.folder)
@@ -139,12 +139,12 @@ def _refuse(place: Place, subject: str) -> PermissionDenied:
 
 
 def config_digest(config: ConfigFile, code: ProjectCode | None = None) -> str:
-    """Return the hash of a configuration: its files, its prompts, and the code it names. Imports nothing.
+    """Return the hash of a configuration: of its files, its prompts and the code that it names. Imports nothing.
 
     Args:
-        code: The code of the project, if it was read already.
+        code: The code of the project, if it has already been read.
     """
-    # The order is part of what users have trusted: another one would ask all of them to trust their files again.
+    # The order must not change: every user would have to trust every configuration again.
     digest = hashlib.sha256()
     for text in (*config.digests.values(), *_digest_prompts(config)):
         digest.update(text.encode())
@@ -168,14 +168,14 @@ def _digest_prompts(config: ConfigFile) -> Iterator[str]:
             continue
         folder = config.place(("agents", name, "system_prompt_path")).file.parent
         try:
-            inside = os.path.relpath(os.path.realpath(folder / path), folder)
-            yield hashlib.sha256(read_beneath(folder, inside).encode()).hexdigest()
+            relative_path = os.path.relpath(os.path.realpath(folder / path), folder)
+            yield hashlib.sha256(read_beneath(folder, relative_path).encode()).hexdigest()
         except (OSError, ValueError) as error:
-            yield type(error).__name__  # a file that appears later changes the hash, and is not trusted
+            yield type(error).__name__  # so a file that appears later changes the hash, and is not trusted
 
 
 def project_configs(project: Path) -> dict[str, str]:
-    """Return the hash of a project's configuration by its path below the project root; empty if it has none."""
+    """Return the path of a project's configuration below the project root and its hash; empty if it has none."""
     file = project / NAME
     if not file.is_file():
         return {}
@@ -183,8 +183,8 @@ def project_configs(project: Path) -> dict[str, str]:
         config = read_config(file)
     except InvalidInput:
         return {}  # the mistake is reported when the configuration is used
-    top = os.path.realpath(project_root(project))
-    return {os.path.relpath(os.path.realpath(file), top): config_digest(config)}
+    root = os.path.realpath(project_root(project))
+    return {os.path.relpath(os.path.realpath(file), root): config_digest(config)}
 
 
 def list_code_files(project: Path) -> list[str]:
@@ -212,13 +212,13 @@ def _mapping(value: Any) -> dict[str, Any]:
 
 
 def name_tool(tool: Any) -> str:
-    """Return the name under which a log records a function or a PydanticAI `Tool`: `module:function`."""
+    """Return the name `module:function` that the log records for a function or a PydanticAI `Tool`."""
     function = tool if hasattr(tool, "__qualname__") else getattr(tool, "function", tool)
     return f"{function.__module__}:{getattr(function, '__qualname__', '?')}"
 
 
 def _find_installed(module: str, folder: Path) -> list[Path]:
-    """Return the file of an installed module, as a list of at most one, without importing it."""
+    """Return a list with the file of an installed module, without importing it; empty if it is not installed."""
     parts = module.split(".")
     for root in list_search_path(folder):
         for path in (root.joinpath(*parts).with_suffix(".py"), root.joinpath(*parts, "__init__.py")):

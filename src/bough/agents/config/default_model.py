@@ -1,8 +1,8 @@
-"""The model of agents that name no model: `models.default` of the configuration.
+"""The default model of agents: `models.default` of the configuration.
 
-An untrusted `config.yaml` in the working folder cannot set it, because it would decide to whom every conversation in
-the folder is sent. Only the file in bough's own folder, a file that the user passed, or one that the user trusted is
-read.
+An untrusted `config.yaml` in the working folder cannot set the default model, because it would then decide where every
+conversation in the folder is sent. Only the file in bough's own folder, a file that the user passed, and a file that
+the user trusted are read.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from bough.settings import Settings
 
 
 def read_default_model(settings: Settings, *, env: Mapping[str, str] = os.environ) -> dict[str, Any]:
-    """Return the fields `model`, `base_url` and `settings` of `models.default`; empty if not set.
+    """Return the fields `model`, `base_url` and `settings` of `models.default`; empty if it is not set.
 
-    Reads the files at each call; mistakes in other parts of them are not reported.
+    Reads the files at each call. Mistakes in other parts of the files are not reported.
 
     Raises:
         InvalidInput: A file cannot be read, or its default model is invalid.
@@ -36,23 +36,24 @@ def read_default_model(settings: Settings, *, env: Mapping[str, str] = os.enviro
 def find_default_key(
     model: str, base_url: str | None, settings: Settings, *, env: Mapping[str, str] = os.environ
 ) -> str | None:
-    """Return the key of `models.default` if model and address are the same; None otherwise.
+    """Return the key of `models.default` if that entry has this model and address; otherwise None.
 
-    The key is therefore never sent to another address, such as a base URL of the settings.
+    So the key is never sent to another address, such as a base URL of the settings.
 
     Raises:
-        Unavailable: They are the same, and the environment variable of the key is not set.
+        Unavailable: The entry matches, and the environment variable of the key is not set.
     """
     try:
         default = _read(settings, env, with_key=False)
     except BoughError:
-        return None  # an unreadable entry did not choose this model
+        return None  # an unreadable entry cannot have set this model
     if (default.get("model"), default.get("base_url")) != (model, base_url):
         return None
     return _read(settings, env, with_key=True).get("api_key")
 
 
 def _read(settings: Settings, env: Mapping[str, str], *, with_key: bool) -> dict[str, Any]:
+    """Return the fields of `models.default`; `api_key` only if `with_key`."""
     home, is_named = settings.home, bool(env.get("BOUGH_CONFIG"))
     files = find_config(None, home=home, cwd=Path.cwd(), env=env)
     files = [file for file in files if is_named or file == home / NAME or _is_trusted(file, home)]
@@ -65,7 +66,7 @@ def _read(settings: Settings, env: Mapping[str, str], *, with_key: bool) -> dict
     if isinstance(models, dict):
         entry: Any = cast("dict[str, Any]", models)["default"]
         if isinstance(entry, dict) and not with_key:
-            # Dropped before variables are expanded: the model's name must not depend on whether the key is set.
+            # Dropped before variables are expanded, so that the model can be read even if the key's variable is unset.
             entry = {key: value for key, value in cast("dict[str, Any]", entry).items() if key != "api_key"}
         models = cast("dict[str, Any]", {"default": entry})
     file.data = {"models": models}
@@ -76,4 +77,4 @@ def _is_trusted(file: Path, home: Path) -> bool:
     try:
         return is_trusted(read_config(file), home)
     except BoughError:
-        return False  # it may be another program's file of the same name
+        return False  # may be another program's config.yaml

@@ -1,4 +1,4 @@
-"""Reading `config.yaml`: finding the file, merging what it extends, and recording the line of every value.
+"""Find and read `config.yaml`, merge the files that it extends, and record the line of every value.
 
 Source: agentic_patterns (`AgentSpec.from_config`, config.yaml).
 """
@@ -23,7 +23,7 @@ from bough.types import Json, JsonObject
 
 NAME = "config.yaml"
 MAX_FILES = 32
-"""How many files a configuration may consist of."""
+"""Maximum number of files of a configuration."""
 
 _MAX_BYTES = 4 << 20
 _VARIABLE = re.compile(r"\$(?:\$|\{(\w+)(?::-([^}]*))?\})")
@@ -36,10 +36,9 @@ class Trust(IntEnum):
     """What the values of a file may do.
 
     Attributes:
-        UNTRUSTED: The file was found in a working folder: it may only add names and narrow existing ones.
-        NAMED: The user passed the file: it may also start programs, read the environment and set addresses.
-        TRUSTED: The file of bough's own folder, or a file that the user trusted in its current state: it may also name
-            code.
+        UNTRUSTED: Add names, and narrow existing entries. For a file found in a working folder.
+        NAMED: Also start programs, read the environment and set addresses. For a file that the user passed.
+        TRUSTED: Also name code. For the file in bough's own folder, or one that the user trusted in its current state.
     """
 
     UNTRUSTED = 0
@@ -49,7 +48,7 @@ class Trust(IntEnum):
 
 @dataclass(frozen=True)
 class Place:
-    """A line of a file, and how far its value is trusted."""
+    """A line of a file, and the trust in the value there."""
 
     file: Path
     line: int
@@ -61,15 +60,15 @@ class Place:
 
 @dataclass
 class ConfigFile:
-    """A configuration merged with everything it extends.
+    """A configuration merged with the files that it extends.
 
     Attributes:
-        path: The requested file; None without a configuration.
+        path: The requested file; None if there is no configuration.
         data: The values.
         places: File and line of each value.
-        digests: The sha256 of each file that was read, of the bytes that were parsed.
+        digests: The sha256 of the parsed bytes of each file.
         trust: The trust in values without a place.
-        ignored: One error for each value of an untrusted file that is not used.
+        ignored: An error for each value of an untrusted file that is not used.
         layers: The configurations that this one was merged from.
     """
 
@@ -87,7 +86,7 @@ class ConfigFile:
         return Path(os.path.realpath(self.path or NAME)).parent
 
     def place(self, key: Key) -> Place:
-        """Return file and line of a value; for a missing value, those of the nearest enclosing one."""
+        """Return file and line of a value, or, if the value is missing, of the nearest enclosing value."""
         while key and key not in self.places:
             key = key[:-1]
         return self.places.get(key, Place(self.path or Path(NAME), 1, self.trust))
@@ -121,28 +120,30 @@ class ConfigFile:
             self._replace_places(path, other)
 
     def _replace_places(self, key: Key, other: ConfigFile) -> None:
-        # The places of the replaced value must go: a place carries the trust, which would outlive the value.
+        # Places of the old value are deleted, because the new value must not get the trust of the old one.
         self.places = {path: place for path, place in self.places.items() if path[: len(key)] != key}
         self.places |= {path: place for path, place in other.places.items() if path[: len(key)] == key}
 
 
 def find_config(path: Path | None, *, home: Path, cwd: Path, env: Mapping[str, str]) -> list[Path]:
-    """Return the files to read, lowest precedence first; empty without a configuration.
+    """Return the configuration files to read, lowest precedence first.
 
-    `path` if set, else `BOUGH_CONFIG`, else the file in bough's own folder and the nearest `config.yaml` upwards from
-    `cwd`.
+    This is `path` if set, otherwise `BOUGH_CONFIG`, otherwise the file in bough's own folder and the nearest
+    `config.yaml` in `cwd` or above it.
     """
     explicit = path or (Path(env["BOUGH_CONFIG"]) if env.get("BOUGH_CONFIG") else None)
     if explicit is not None:
         return [explicit.expanduser().absolute()]
-    base = home / NAME
     folders = (cwd.absolute(), *cwd.absolute().parents)
-    project = next((folder / NAME for folder in folders if (folder / NAME).is_file()), None)
-    return [file for file in (base, project) if file is not None and file.is_file() and (file != base or file is base)]
+    project_file = next((folder / NAME for folder in folders if (folder / NAME).is_file()), None)
+    files = [home / NAME] if (home / NAME).is_file() else []
+    if project_file is not None and project_file != home / NAME:
+        files.append(project_file)
+    return files
 
 
 def read_config(file: Path) -> ConfigFile:
-    """Return the configuration of a file merged with everything it extends, as yet untrusted.
+    """Return the configuration of a file merged with the files that it extends. No value is trusted yet.
 
     Raises:
         InvalidInput: A file is unreadable, is not a YAML mapping, has a duplicate key, or extends itself.
@@ -153,6 +154,12 @@ def read_config(file: Path) -> ConfigFile:
 
 
 def _read(file: Path, above: tuple[Path, ...], files: list[Path]) -> ConfigFile:
+    """Return a file merged with the files that it extends.
+
+    Args:
+        above: The files that extend this one, outermost first.
+        files: All files read so far; this one is added.
+    """
     file = Path(os.path.realpath(file))
     if file in above:
         names = " > ".join(str(path) for path in (*above, file))
@@ -175,11 +182,12 @@ def _read(file: Path, above: tuple[Path, ...], files: list[Path]) -> ConfigFile:
 
 
 def _parse(file: Path) -> ConfigFile:
+    """Return the configuration of one file, without the files that it extends."""
     try:
         if file.exists() and not file.is_file():  # opening a pipe would wait for a writer
             raise InvalidInput(f"{file} is not a regular file", hint="check the path")
         with file.open("rb") as handle:
-            raw = handle.read(_MAX_BYTES + 1)  # once: the digest is of the very bytes that are parsed
+            raw = handle.read(_MAX_BYTES + 1)  # read once, so that the digest is of the parsed bytes
         text = raw.decode()
     except FileNotFoundError:
         raise InvalidInput(f"no configuration file {file}", hint="check the path") from None
@@ -211,6 +219,7 @@ class _Reader:
         self._count = 0
 
     def value(self, node: yaml.Node, key: Key, depth: int) -> Json:
+        """Return the value of a node, and record its line under `key`."""
         self._count += 1
         line = node.start_mark.line + 1
         if depth > 20 or self._count > 100_000:  # with aliases, a small file can expand to billions of values
@@ -239,16 +248,16 @@ class _Reader:
 
 
 def read_beneath(folder: Path, name: str) -> str:
-    """Return the text of a file below a folder, without following any link on the way.
+    """Return the text of a file below a folder, without following any link in its path.
 
     Raises:
-        OSError: There is no such regular file, or it is larger than a configuration may be.
-        UnicodeDecodeError: It is not UTF-8.
+        OSError: The file is missing, is not a regular file, or exceeds the maximum size of a configuration.
+        UnicodeDecodeError: The file is not UTF-8.
     """
-    *parents, last = name.split(os.sep)
+    *parents, file_name = name.split(os.sep)
     if os.pardir in parents:
         raise OSError(errno.EXDEV, "outside the folder")
-    # One name after another by descriptor: a program could replace a folder by a link between a check and the open.
+    # Opened one name at a time, because a program could replace a folder with a link between a check and the open.
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for parent in parents:
@@ -256,7 +265,7 @@ def read_beneath(folder: Path, name: str) -> str:
             os.close(fd)
             fd = inner
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # opening a pipe would wait for a writer
-        with open(os.open(last, flags, dir_fd=fd), "rb") as handle:
+        with open(os.open(file_name, flags, dir_fd=fd), "rb") as handle:
             if not stat.S_ISREG(os.fstat(handle.fileno()).st_mode):
                 raise OSError(errno.EINVAL, "not a regular file")
             data = handle.read(_MAX_BYTES + 1)
@@ -268,7 +277,7 @@ def read_beneath(folder: Path, name: str) -> str:
 
 
 def expand(value: Json, *, env: Mapping[str, str], where: str) -> Json:
-    """Return the value with `${VAR}` and `${VAR:-default}` expanded in every text; `$$` is a dollar sign.
+    """Return the value with `${VAR}` and `${VAR:-default}` expanded in all texts; `$$` becomes a dollar sign.
 
     Raises:
         Unavailable: A variable is not set and has no default.
@@ -286,7 +295,7 @@ def expand(value: Json, *, env: Mapping[str, str], where: str) -> Json:
 
 
 def has_variables(value: Json) -> bool:
-    """Whether any text in the value uses an environment variable."""
+    """Return whether any text in the value uses an environment variable."""
     match value:
         case str():
             return any(match[1] for match in _VARIABLE.finditer(value))

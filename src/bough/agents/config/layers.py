@@ -1,8 +1,8 @@
-"""Merging the configuration of a project over that of the home: an untrusted one only adds names and narrows.
+"""Merge the configuration of a project into that of the home, bough's own folder.
 
-A `config.yaml` may come with a cloned repository, or be written by a script in the working folder. Its values that
-would replace or widen those of the home are ignored, and reported in `ConfigFile.ignored`. The home is bough's own
-folder.
+A project's `config.yaml` may come from a cloned repository, or from a script in the working folder. Unless it is
+trusted, it may only add names and narrow existing agents. Its other values are ignored and reported in
+`ConfigFile.ignored`.
 """
 
 from __future__ import annotations
@@ -33,17 +33,18 @@ _SECTIONS: Final[tuple[Key, ...]] = (
 """The sections in which an untrusted file may add names."""
 
 _ACCESS: Final = ("none", "read", "write", "run")
-"""The values of `workspace_access`, each wider than the one before it."""
+"""The values of `workspace_access`, from the narrowest to the widest."""
 
 _SUBSETS: Final = frozenset({"tools", "mcp_servers", "a2a_clients", "sub_agents", "skills", "allow_list", "fallback"})
+"""The lists of an agent that an untrusted file may replace with a subset."""
 
 
 def load_layers(files: Sequence[Path], *, home: Path, is_named: bool, policy: str | None = None) -> ConfigFile:
-    """Return the configuration of the files, lowest precedence first.
+    """Return the merged configuration of files, given with the lowest precedence first.
 
     Args:
         home: bough's own folder.
-        is_named: Whether the user passed the file, instead of only working in its folder.
+        is_named: Whether the user passed the file, as opposed to working in its folder.
         policy: The settings' confirmation policy.
 
     Raises:
@@ -55,7 +56,7 @@ def load_layers(files: Sequence[Path], *, home: Path, is_named: bool, policy: st
         layer = read_config(file)
         _mark(layer, home=home, is_named=is_named)
         if layer.trust is Trust.UNTRUSTED:
-            # Before anything of it is merged: a link could bring in the file of another project.
+            # Checked before the merge, because a link could lead to the file of another project.
             _require_inside(layer, file)
             _add(config, layer, policy)
         else:
@@ -66,7 +67,7 @@ def load_layers(files: Sequence[Path], *, home: Path, is_named: bool, policy: st
 
 
 def list_files(files: Sequence[Path]) -> list[Path]:
-    """Return the files and those they extend, including missing ones; an unreadable file extends nothing."""
+    """Return the files and the files that they extend, also missing ones; an unreadable file extends none."""
     paths: dict[Path, None] = {}
     for file in files:
         paths[file] = None
@@ -79,10 +80,11 @@ def list_files(files: Sequence[Path]) -> list[Path]:
 
 def _mark(layer: ConfigFile, *, home: Path, is_named: bool) -> None:
     """Set the trust in the values of a file and of the files that it extends."""
-    real, top = Path(os.path.realpath(layer.path or NAME)), Path(os.path.realpath(home))
-    if real == top / NAME or (is_named and real.is_relative_to(top)):
-        # Files outside the home that it extends may not name code: others could have written them.
-        layer.mark({path: Trust.NAMED for path in layer.digests if not path.is_relative_to(top)}, Trust.TRUSTED)
+    file, home_folder = Path(os.path.realpath(layer.path or NAME)), Path(os.path.realpath(home))
+    if file == home_folder / NAME or (is_named and file.is_relative_to(home_folder)):
+        # Files outside the home that it extends may not name code, because others could have written them.
+        outside = [path for path in layer.digests if not path.is_relative_to(home_folder)]
+        layer.mark(dict.fromkeys(outside, Trust.NAMED), Trust.TRUSTED)
     elif is_trusted(layer, home):
         layer.mark({}, Trust.TRUSTED)
     else:
@@ -90,6 +92,11 @@ def _mark(layer: ConfigFile, *, home: Path, is_named: bool) -> None:
 
 
 def _require_inside(layer: ConfigFile, file: Path) -> None:
+    """Check that an untrusted file and the files that it extends are inside its project.
+
+    Raises:
+        PermissionDenied: A file is outside.
+    """
     project = Path(os.path.realpath(project_root(file.parent)))
     outside = next((path for path in layer.digests if not path.is_relative_to(project)), None)
     if outside is not None:
@@ -106,9 +113,9 @@ def _add(config: ConfigFile, layer: ConfigFile, policy: str | None) -> None:
         config.merge(layer)
         return
     if not _is_valid(config.data):
-        return  # validation reports the mistakes with their lines, and nothing is used
+        return  # the later validation reports the mistakes, and the configuration is not used
     if not _is_valid(layer.data):
-        # Report the mistakes of the file alone: merged, an incomplete part could become valid and replace the home's.
+        # Only the file's own mistakes are reported. Merged with the home, an incomplete entry could become valid.
         config.data, config.places = {}, {}
         config.merge(layer)
         return
@@ -134,7 +141,7 @@ def _is_valid(data: JsonObject) -> bool:
 
 
 def _add_value(config: ConfigFile, layer: ConfigFile, key: Key) -> None:
-    """Add a value of an untrusted file unless the home has one of that name."""
+    """Add a value of an untrusted file; if the home has another value for the name, report the value as ignored."""
     *parents, name = key
     value = _find(layer.data, tuple(parents))[str(name)]
     existing = _find(config.data, tuple(parents)).get(str(name))
@@ -145,6 +152,7 @@ def _add_value(config: ConfigFile, layer: ConfigFile, key: Key) -> None:
 
 
 def _narrow_agent(config: ConfigFile, layer: ConfigFile, name: str, policy: str | None) -> None:
+    """Replace the fields of an agent that an untrusted file narrows, and report its other fields as ignored."""
     existing = _find(config.data, ("agents", name))
     for field, value in _find(layer.data, ("agents", name)).items():
         key = ("agents", name, field)
@@ -154,7 +162,7 @@ def _narrow_agent(config: ConfigFile, layer: ConfigFile, name: str, policy: str 
         if narrowed is None:
             config.ignored.append(_ignore(layer, key, config.place(("agents", name))))
         else:
-            # Keeps the place of the home's agent: relative paths and code in the entries still refer to the home.
+            # Without a new place, so that relative paths and code in the entries still refer to the home.
             config.put(key, narrowed, ConfigFile(None))
 
 
@@ -175,8 +183,12 @@ def _narrow(field: str, existing: Any, value: Any, policy: str | None) -> Json:
 
 
 def is_narrow_policy(value: Any, existing: Any = None, policy: str | None = None) -> bool:
-    """Whether a policy asks wherever the existing one does; if None, the settings' policy, else `rules`."""
-    old = policy or "rules" if existing is None else existing
+    """Return whether a policy asks in every case in which the existing policy asks.
+
+    Args:
+        existing: The existing policy; None for the settings' policy, or `rules` if that is None too.
+    """
+    old = existing if existing is not None else (policy or "rules")
     try:
         return allows_change(_read_policy(old), _read_policy(value))
     except BoughError:
@@ -188,12 +200,12 @@ def _read_policy(value: Any) -> Any:
 
 
 def narrow_limits(existing: Mapping[str, Any] | None, value: Mapping[str, Any]) -> JsonObject | None:
-    """Return the existing limits merged with those of `value`; None if one of these is wider, or the unit differs."""
+    """Return the existing limits merged with new ones; None if a new limit is wider, or `per` differs."""
     old = dict(existing or {})
     unit = value.get("per") or old.get("per") or "conversation"
     if existing and unit != (old.get("per") or "conversation"):
         return None  # 10 per run and 10 per conversation cannot be compared
-    # An agent without limits has the defaults per run, which a project must not exceed.
+    # An agent without limits has the default limits per run, which a project must not exceed.
     bounds = (Limits().bounds if unit == "run" and existing is None else {}) | old
     if value.get("unpriced") == "allow" and old.get("unpriced") != "allow":
         return None
@@ -206,7 +218,7 @@ def narrow_limits(existing: Mapping[str, Any] | None, value: Mapping[str, Any]) 
 
 
 def _find(data: Mapping[str, Any], key: Key) -> dict[str, Any]:
-    """Return the mapping at `key`; empty if missing."""
+    """Return the mapping at `key`; empty if it is missing."""
     value: Any = data
     for name in key:
         value = cast("dict[Any, Any]", value).get(name) if isinstance(value, dict) else None
@@ -214,10 +226,11 @@ def _find(data: Mapping[str, Any], key: Key) -> dict[str, Any]:
 
 
 def _ignore(layer: ConfigFile, key: Key, place: Place) -> PermissionDenied:
-    ignored, path = layer.place(key), ".".join(map(str, key))
-    folder = (layer.path or ignored.file).parent
+    """Return the report about an ignored value; `place` is the home's value."""
+    ignored_place, path = layer.place(key), ".".join(map(str, key))
+    folder = (layer.path or ignored_place.file).parent
     return PermissionDenied(
-        f"{ignored}: {path} is ignored: it would replace or widen what {place} says, and the file is not trusted",
+        f"{ignored_place}: {path} is ignored: it would replace or widen {place}, and the file is not trusted",
         hint=f"review it, then run: cd {folder} && bough skills trust; or use another name",
-        details={"file": str(ignored.file), "line": ignored.line, "key": path},
+        details={"file": str(ignored_place.file), "line": ignored_place.line, "key": path},
     )

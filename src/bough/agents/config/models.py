@@ -1,4 +1,4 @@
-"""Converting a model entry of a configuration to fields of an `AgentSpec`."""
+"""Convert a model entry of a configuration to fields of an `AgentSpec`."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ _PLAIN_SETTINGS = frozenset(
         "stop_sequences", "temperature", "thinking", "timeout", "top_k", "top_p",
     }
 )  # fmt: skip
-"""Settings that only change how a model answers; others may add headers, a body, or servers that the provider calls."""
+"""Settings that only affect the response. Others could add headers, a body, or servers that the provider calls."""
 
 
 def read_model(
     name: str | None, config: Config, file: ConfigFile, *, gate: CodeGate, env: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return the fields of a spec that an entry sets, out of `model`, `base_url`, `api_key` and `settings`.
+    """Return the fields of a spec that an entry sets: any of `model`, `base_url`, `api_key` and `settings`.
 
     Args:
-        name: A name in `models`, or a model string; None uses the entry `default`, if it exists.
+        name: A name in `models`, or a model string; None for the entry `default`, if it exists.
 
     Raises:
-        PermissionDenied: It uses environment variables, a key or an address, and the file is not trusted.
+        PermissionDenied: The entry uses environment variables, a key or an address, and the file is not trusted.
         Unavailable: An environment variable is not set.
     """
     if name is None:
@@ -42,7 +42,7 @@ def read_model(
     entry = ModelEntry(model=configured) if isinstance(configured, str) else configured
     values = entry.model_dump(exclude_unset=True)
     place = file.place(("models", name))
-    # All checks come before `expand`: an untrusted file must not read the environment, not even for an error message.
+    # All checks come before `expand`, because an error of `expand` would tell which variables are set.
     if has_variables(values):
         gate.require_named(place, "environment variables")
     if entry.base_url or entry.endpoint:
@@ -57,7 +57,7 @@ def check_settings(settings: Mapping[str, Any], place: Place, gate: CodeGate) ->
     """Check that a file may set these settings of a model.
 
     Raises:
-        PermissionDenied: One could send the conversation elsewhere, and the file is not trusted.
+        PermissionDenied: A setting could send the conversation to another server, and the file is not trusted.
     """
     for name in settings:
         if name not in _PLAIN_SETTINGS:
@@ -66,12 +66,14 @@ def check_settings(settings: Mapping[str, Any], place: Place, gate: CodeGate) ->
 
 def _fields(entry: ModelEntry) -> dict[str, Any]:
     settings = dict(entry.settings)
-    settings |= {} if entry.timeout is None else {"timeout": entry.timeout}
+    if entry.timeout is not None:
+        settings["timeout"] = entry.timeout
     if entry.parallel_tool_calls is not None:
         settings["parallel_tool_calls"] = entry.parallel_tool_calls
     address = entry.base_url or entry.endpoint
     fields: dict[str, Any] = {"settings": settings} if settings else {}
-    fields |= {} if entry.api_key is None else {"api_key": entry.api_key}
+    if entry.api_key is not None:
+        fields["api_key"] = entry.api_key
     match entry.model_family:
         case None:
             return {**fields, "model": entry.model, **({"base_url": address} if address else {})}
@@ -80,14 +82,14 @@ def _fields(entry: ModelEntry) -> dict[str, Any]:
         case "ollama":
             return {**fields, "model": f"openai-chat:{entry.model_name}", "base_url": address or _OLLAMA}
         case "azure":
-            fields.pop("api_key", None)
+            fields.pop("api_key", None)  # the model object has it
             return {**fields, "model": _azure(entry)}
         case family:
             return {**fields, "model": f"{family}:{entry.model_name}"}
 
 
 def _azure(entry: ModelEntry) -> Any:
-    """Return a model object: a model string cannot hold endpoint and API version of an Azure deployment."""
+    """Return a model object, because a model string cannot contain the endpoint and API version of a deployment."""
     from pydantic_ai.models.openai import OpenAIChatModel
     from pydantic_ai.providers.azure import AzureProvider
 

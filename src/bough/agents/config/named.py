@@ -1,6 +1,6 @@
-"""Finding in `config.yaml` what a log records by name only: tools, hook functions, analyzers, secrets.
+"""Find in `config.yaml` the objects that a log records only by name: tools, hook functions, analyzers, secrets.
 
-Code is imported only if a log names something of that kind, and only if `CodeGate` allows it.
+Code is imported only if the log names such an object and `CodeGate` allows the import.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bough.settings import Settings
 
 
 class NamedParts:
-    """The parts of a configuration, found by the names under which a log records them.
+    """Finds the objects of a configuration by the names that a log records.
 
     All methods raise `PermissionDenied` if the file that names code, a variable or a secret's file is not trusted, and
     `InvalidInput` if code cannot be imported.
@@ -32,7 +32,7 @@ class NamedParts:
 
     @classmethod
     def load(cls, settings: Settings) -> NamedParts:
-        """Load the configuration that `AgentSpec.from_config` uses. Blocks.
+        """Load the configuration that `AgentSpec.from_config` reads. Blocks.
 
         Raises:
             InvalidInput: The configuration is invalid.
@@ -40,16 +40,16 @@ class NamedParts:
         return cls(AgentConfig.load(settings=settings))
 
     def find_tools(self, names: Iterable[str]) -> list[Any] | None:
-        """Return the tools of these names (`module:function`), in this order; None if any of them is missing."""
+        """Return the tools with these names (`module:function`), in this order; None if a tool is missing."""
         requested = list(names)
-        tools = {name_tool(tool): tool for name in self._config.names for tool in self._config.make_tools(name)}
+        tools = {name_tool(tool): tool for agent in self._config.names for tool in self._config.make_tools(agent)}
         return [tools[name] for name in requested] if tools.keys() >= set(requested) else None
 
     def find_hooks(self, recorded: Sequence[Mapping[str, Any]]) -> HookSet:
-        """Return the recorded hooks whose function, or the whole hook, is in the configuration.
+        """Return the recorded hooks that the configuration has, either as a hook or only as its function.
 
-        An entry of `hooks` names a `Hook`, a list of hooks, a `HookSet`, or a function; kind and matcher of a function
-        are taken from the log.
+        An entry of `hooks` names a `Hook`, a list of hooks, a `HookSet`, or a function. Kind and matcher of a function
+        are those in the log.
         """
         functions: dict[str, Callable[..., Any]] = {}
         hooks: list[Hook] = []
@@ -61,7 +61,7 @@ class NamedParts:
         from_functions = [
             _make_hook(data, functions[label]) for data in recorded if (label := data.get("function")) in functions
         ]
-        # Only hooks that the log has too: a configuration that grew must not change what an old conversation asks.
+        # Hooks that the log does not have are left out, so that a new hook does not change an old conversation.
         configured = [hook for hook in hooks if hook.to_json() in recorded]
         return HookSet((*configured, *from_functions))
 
@@ -73,7 +73,7 @@ class NamedParts:
         return None
 
     def find_secrets(self, names: Iterable[str]) -> Secrets:
-        """Return providers for the secrets that the configuration has; reads no value.
+        """Return providers for those of the named secrets that the configuration has. Reads no value.
 
         Raises:
             Unavailable: A variable that an entry needs is not set.
@@ -97,7 +97,7 @@ def _list_hooks(value: Hook | HookSet | Sequence[Any]) -> list[Hook]:
 
 
 def _make_hook(recorded: Mapping[str, Any], function: Callable[..., Any]) -> Hook:
-    """Return the hook of a recorded description, with its function."""
+    """Return the hook that a log describes, with the given function."""
     return Hook(
         kind=HookKind(recorded["kind"]),
         matcher=str(recorded.get("matcher", "*")),

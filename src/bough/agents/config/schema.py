@@ -41,7 +41,7 @@ class PolicyEntry(_Strict):
 
 
 class LimitsEntry(_Strict):
-    """Bounds of an agent's runs; None means unbounded."""
+    """Limits of an agent's runs; None means no limit."""
 
     requests: int | None = Field(default=None, ge=0)
     input_tokens: int | None = Field(default=None, ge=0)

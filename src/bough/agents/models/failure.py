@@ -1,4 +1,4 @@
-"""Converting the exception of a failed model request to an error with a hint."""
+"""Convert the exception of a failed model request to an error with a hint."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from pydantic_ai.exceptions import (
 
 from bough.errors import ModelError
 
-_LATER = "nothing is lost: continue the conversation later"
+_RETRY_LATER = "nothing is lost: continue the conversation later"
 _MAX_CHARS = 500
 
-_MEANINGS: tuple[tuple[type[ModelAPIError], str, str], ...] = (
+_EXPLANATIONS: tuple[tuple[type[ModelAPIError], str, str], ...] = (
     (ModelAuthenticationError, "rejected the key", "check the provider's key, or use another model"),
     (ModelNotFoundError, "is not known to its server", "check the name, or what the server lists at /models"),
     (
@@ -33,23 +33,23 @@ _MEANINGS: tuple[tuple[type[ModelAPIError], str, str], ...] = (
         "fork it at an earlier point, or condense it",
     ),
     (ModelQuotaExceededError, "has no quota left", "see the provider's account page, or use another model"),
-    (ModelRateLimitError, "is rate limited", f"wait a little; {_LATER}"),
-    (ModelTimeoutError, "did not answer in time", _LATER),
-    (ModelConnectionError, "cannot be reached", f"is its server running at that address? {_LATER}"),
+    (ModelRateLimitError, "is rate limited", f"wait a little; {_RETRY_LATER}"),
+    (ModelTimeoutError, "did not answer in time", _RETRY_LATER),
+    (ModelConnectionError, "cannot be reached", f"is its server running at that address? {_RETRY_LATER}"),
     (ModelRequestRejectedError, "rejected the request", "use another model, or see the server's log"),
 )
-"""The first match wins: subclasses come before their base classes."""
+"""(exception, summary, hint). The first match is used, so subclasses come before their base classes."""
 
 
 def model_error(error: AgentRunError | UserError) -> ModelError:
-    """Convert PydanticAI's exception to an error with the model's name, the cause and a hint.
+    """Return the error for PydanticAI's exception, with the model's name, the cause and a hint.
 
     `details` has the HTTP status and the seconds to wait, if the provider sent them.
     """
     if not isinstance(error, ModelAPIError):
         return ModelError(_short(str(error)), hint="run it again, or use another model")
     summary, hint = next(
-        ((summary, hint) for kind, summary, hint in _MEANINGS if isinstance(error, kind)), ("failed", _LATER)
+        ((summary, hint) for kind, summary, hint in _EXPLANATIONS if isinstance(error, kind)), ("failed", _RETRY_LATER)
     )
     status = error.status_code if isinstance(error, ModelHTTPError) else None
     near = error.suggested_model_id if isinstance(error, ModelHTTPError) else None
@@ -65,7 +65,7 @@ def model_error(error: AgentRunError | UserError) -> ModelError:
 
 
 def _unwrap_message(error: ModelAPIError) -> str:
-    """Return the server's own message, unwrapped."""
+    """Return the message in the server's response or, without a response, of the exception's cause."""
     body: Any = error.body
     # Providers differ: `{"error": {"message": …}}`, `{"error": "…"}`, `{"message": …}`, or plain text.
     if isinstance(body, dict):

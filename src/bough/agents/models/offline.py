@@ -1,7 +1,7 @@
 """The offline planner: a model that needs no key, no network and no weights.
 
-Like any model, it gets the instructions with the skill catalogue, the messages and the tools, and answers with text or
-tool calls. Rules determine its calls, and the results of these its text.
+Like any model, it receives the instructions with the skill catalogue, the messages and the tools, and returns text or
+tool calls. Rules choose the calls; the text is made from their results.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NAME = "offline"
 class OfflineModel(Model[Any]):
     """Chooses a skill by rules, runs its script through the tools an LLM would call, and answers from the result.
 
-    The same messages always give the same step. Its usage is zero.
+    The same messages always give the same step. The usage is zero.
     """
 
     def __init__(self) -> None:
@@ -67,17 +67,18 @@ class OfflineModel(Model[Any]):
         model_request_parameters: ModelRequestParameters,
         run_context: RunContext[Any] | None = None,
     ) -> AsyncGenerator[StreamedResponse]:
-        """Stream the next step in a few deltas; raises as `request` does."""
+        """Stream the next step in a few deltas; raises the errors of `request`."""
         _, parameters = self.prepare_request(model_settings, model_request_parameters)
         yield PiecewiseResponse.of(await self._respond(messages, parameters), parameters)
 
     async def _respond(self, messages: list[ModelMessage], parameters: ModelRequestParameters) -> ModelResponse:
+        """Return the planner's next step as a model response."""
         if not parameters.allow_text_output:
             raise ModelError(
                 "the offline planner answers in text only, but this agent requires structured output",
                 hint="choose a model, for example --model openai:NAME",
             )
-        # In a thread: the catalogue is indexed in SQLite, which would block the event loop.
+        # In a thread, because indexing the catalogue in SQLite would block the event loop.
         step = await run_sync(lambda: plan(read_turn(messages, parameters)))
         is_refusal = isinstance(step, str) and step.startswith(NOTHING_FITS)
         part = ToolCallPart(step.tool, step.args) if isinstance(step, PlannedCall) else TextPart(step)

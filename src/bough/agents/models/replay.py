@@ -17,17 +17,17 @@ from bough.errors import ModelError
 
 
 class ReplayModel(Model[Any]):
-    """Returns recorded responses in order, whatever the request.
+    """Returns recorded responses in order, for any request.
 
     Attributes:
-        count: How many responses it has returned.
+        count: The number of responses returned so far.
     """
 
     def __init__(
         self, responses: Sequence[ModelResponse], *, writing: Callable[[int], Awaitable[None]] | None = None
     ) -> None:
-        """Return `responses` in order; `writing` is awaited with the index of each before it is returned."""
-        # A profile that supports everything: no request may be changed or refused because of the replaying model.
+        """Return `responses` in order; `writing` is awaited with the index of each response before it is returned."""
+        # The profile supports everything, so that no request is changed or rejected because of this model.
         super().__init__(profile=ModelProfile(supports_inline_system_prompts=True, supports_json_schema_output=True))
         self._responses = tuple(responses)
         self._writing = writing
@@ -64,7 +64,7 @@ class ReplayModel(Model[Any]):
         model_request_parameters: ModelRequestParameters,
         run_context: RunContext[Any] | None = None,
     ) -> AsyncGenerator[StreamedResponse]:
-        """Stream the next recorded response; raises as `request` does."""
+        """Stream the next recorded response; raises the errors of `request`."""
         yield PiecewiseResponse.of(await self._next(), model_request_parameters)
 
     async def _next(self) -> ModelResponse:
@@ -75,6 +75,6 @@ class ReplayModel(Model[Any]):
             )
         if self._writing is not None:
             await self._writing(self.count)
-        # Counted after the wait: a cancelled request has returned nothing, and the next one gets the same response.
+        # Counted after the wait, so that the request after a cancelled one gets the same response.
         self.count += 1
         return self._responses[self.count - 1]

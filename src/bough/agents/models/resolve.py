@@ -1,4 +1,4 @@
-"""Resolving a model string: offline, any PydanticAI provider, or an OpenAI-format server at a base URL."""
+"""Resolve a model string: `offline`, a PydanticAI provider, or an OpenAI-format server at a base URL."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _OPENAI = ("openai", "openai-chat", "openai-responses")
 _PLACEHOLDER_KEY = "none"
 _URL_HINT = "for example http://127.0.0.1:8000/v1"
 _BOUGH_EXTRAS = frozenset({"anthropic", "google", "groq", "mistral", "bedrock"})
-_NAMES = re.compile(r"`([A-Z][A-Z0-9_]{4,})`")
+_VARIABLE = re.compile(r"`([A-Z][A-Z0-9_]{4,})`")
 _EXTRA = re.compile(r"pydantic-ai-slim\[([\w-]+)\]")
 
 
@@ -40,7 +40,7 @@ class ResolvedModel:
     """A model, the string that identifies it, and why it was chosen.
 
     Attributes:
-        make: Creates the model; that its key and package exist was checked already.
+        make: Creates the model. Its key and package have already been checked.
         name: The model string; resolving it again gives the same model.
     """
 
@@ -50,7 +50,7 @@ class ResolvedModel:
 
     @cached_property
     def model(self) -> Model[Any]:
-        """The model, created at the first use, so that callers who need only the name create no HTTP client."""
+        """The model, created on first use, so that callers who need only the name create no HTTP client."""
         return self.make()
 
 
@@ -59,9 +59,9 @@ class _KeyedProvider:
     """A provider that needs only a key in the environment.
 
     Attributes:
-        keys: Environment variables of its key; the first one that is set is used.
-        package: A package that must be installed; bough's extra of the provider's name installs it.
-        default: The model to use if none is named; known to every supported version of PydanticAI.
+        keys: Environment variables for its key; the first one that is set is used.
+        package: The package that it needs; bough's extra with the provider's name installs it.
+        default: Its model string if the user names no model; every supported version of PydanticAI knows the model.
     """
 
     keys: tuple[str, ...]
@@ -69,7 +69,7 @@ class _KeyedProvider:
     default: str
 
     def key(self, env: Mapping[str, str]) -> tuple[str, str] | None:
-        """Return (variable, value) of the first key that is set; None if none is."""
+        """Return (variable, value) of the first key that is set; None if no key is set."""
         return next(((name, env[name]) for name in self.keys if env.get(name, "").strip()), None)
 
 
@@ -100,13 +100,13 @@ def resolve_model(
     The provider's client does not retry; the run does, and records each retry.
 
     Args:
-        name: `offline`, `provider:model`, or None: the default of the first provider whose key is set and whose
-            package is installed, `offline` otherwise.
+        name: `offline`, `provider:model`, or None for the default model of the first provider whose key is set and
+            whose package is installed, or `offline` if there is no such provider.
         base_url: Address of an OpenAI-format server, used for `openai:`, `openai-chat:` and `openai-responses:`.
-        env: The environment to read keys from. Providers that bough does not know read the process's own environment.
+        env: The environment with the keys. Providers that bough does not know read the process's environment instead.
         api_key: The provider's key, or a function that returns it; None reads it from `env`.
-        shared: Use the HTTP client of the other models with the same provider, address and key on the running event
-            loop. The model then works on this loop only.
+        shared: Share one HTTP client with other models that have the same provider, address and key. The model then
+            works only on the running event loop.
 
     Raises:
         InvalidInput: The provider or the model is unknown, or the base URL is invalid.
@@ -115,7 +115,7 @@ def resolve_model(
     if base_url is not None:
         _check_url(base_url)
     if name is None:
-        return _default(base_url, env, shared=shared)
+        return _resolve_default(base_url, env, shared=shared)
     if name == OFFLINE:
         return _offline("named")
     provider, _, model = name.partition(":")
@@ -123,30 +123,33 @@ def resolve_model(
         raise _unknown_model(name)
     key = api_key() if callable(api_key) else api_key
     if base_url is not None and provider in _OPENAI:
-        make = partial(_local, provider, model, base_url, env, key, shared=shared)
+        make = partial(_make_local_model, provider, model, base_url, env, key, shared=shared)
         return ResolvedModel(make=make, name=name, reason=f"served at {base_url}")
-    return ResolvedModel(make=_plan_hosted(name, provider, env, key, shared=shared), name=name, reason="named")
+    return ResolvedModel(make=_prepare_hosted(name, provider, env, key, shared=shared), name=name, reason="named")
 
 
 def takes_base_url(model: object) -> bool:
-    """Whether requests to a model, given by name, are sent to `base_url`."""
+    """Return whether requests to a model are sent to `base_url`; False unless the model is a model string."""
     return isinstance(model, str) and model.partition(":")[0] in _OPENAI
 
 
-def _default(base_url: str | None, env: Mapping[str, str], *, shared: bool) -> ResolvedModel:
+def _resolve_default(base_url: str | None, env: Mapping[str, str], *, shared: bool) -> ResolvedModel:
+    """Return the model to use if none is named."""
     if base_url is not None:
-        # Not ignored: the default model of another provider would get the conversation that was meant for this address.
+        # An error, because a default model would send the conversation to another provider than this address.
         raise InvalidInput(
             f"a base URL ({base_url}) is set, but no model", hint="choose a model of that server: --model openai:NAME"
         )
     missing: list[str] = []
     for name, provider in _KEYED.items():
-        if (key := provider.key(env)) is None:
+        key = provider.key(env)
+        if key is None:
             continue
-        if _installed(provider.package):
-            make = _plan_hosted(provider.default, name, env, None, shared=shared)
-            return ResolvedModel(make=make, name=provider.default, reason=f"{key[0]} is set")
-        missing.append(f"{key[0]} is set but bough[{name}] is not installed")
+        variable, _ = key
+        if _is_installed(provider.package):
+            make = _prepare_hosted(provider.default, name, env, None, shared=shared)
+            return ResolvedModel(make=make, name=provider.default, reason=f"{variable} is set")
+        missing.append(f"{variable} is set but bough[{name}] is not installed")
     return _offline("; ".join(missing) or "no model named and no key set")
 
 
@@ -156,17 +159,18 @@ def _offline(reason: str) -> ResolvedModel:
     return ResolvedModel(make=OfflineModel, name=OFFLINE, reason=reason)
 
 
-def _without_own_retries(model: Model[Any]) -> Model[Any]:
-    # The SDK's own retries would be invisible in the log, and multiply those of the run.
+def _disable_retries(model: Model[Any]) -> Model[Any]:
+    # Retries of the SDK would be missing in the log, and would multiply the retries of the run.
     client: Any = getattr(model, "client", None)
     if hasattr(client, "max_retries"):
         client.max_retries = 0
     return model
 
 
-def _local(
+def _make_local_model(
     kind: str, model: str, base_url: str, env: Mapping[str, str], api_key: str | None, *, shared: bool
 ) -> Model[Any]:
+    """Return a model of an OpenAI-format server."""
     from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
     from pydantic_ai.providers.openai import OpenAIProvider
 
@@ -176,17 +180,17 @@ def _local(
     make = partial(OpenAIProvider, base_url=base_url, api_key=key)
     provider = find_providers().find("openai", base_url, key, make) if shared else make()
     model_object = (OpenAIResponsesModel if kind == "openai-responses" else OpenAIChatModel)(model, provider=provider)
-    return _without_own_retries(model_object)
+    return _disable_retries(model_object)
 
 
-def _plan_hosted(
+def _prepare_hosted(
     name: str, kind: str, env: Mapping[str, str], api_key: str | None, *, shared: bool
 ) -> Callable[[], Model[Any]]:
-    """Return a function that creates a provider's model. Raises what `resolve_model` raises, at once."""
+    """Return a function that creates a provider's model. Raises the errors of `resolve_model` itself, not there."""
     from pydantic_ai.providers import infer_provider_class
 
-    # Looked up here and not in the returned function: a wrong name or a missing key is reported when a conversation is
-    # created, not at its first request.
+    # Checked here, so that a wrong name or a missing key is reported when the conversation is created, and not at its
+    # first request.
     try:
         infer_provider_class(kind)
     except ValueError as error:
@@ -196,12 +200,13 @@ def _plan_hosted(
     keyed = _KEYED.get("openai" if kind in _OPENAI else kind)
     key = api_key
     if api_key is None and keyed is not None:
-        if (env_key := keyed.key(env)) is None:
+        env_key = keyed.key(env)
+        if env_key is None:
             raise _missing_key(kind, keyed.keys[0])
         key = env_key[1]
     make = partial(_make_hosted_model, name, kind, key, shared=shared)
     if keyed is None:
-        # The needs of other providers are not known here: only creating the model shows what is missing.
+        # What an unknown provider requires is not known; creating the model shows whether something is missing.
         model = make()
         return lambda: model
     return make
@@ -213,12 +218,12 @@ def _make_hosted_model(name: str, kind: str, key: str | None, *, shared: bool) -
 
     def provide(provider: str) -> Provider[Any]:
         make = partial(_make_provider, provider, key)
-        # The three OpenAI kinds differ in the API that is called, not in the client, so they share one.
+        # The three OpenAI kinds share one client, because they differ only in the API that they call.
         namespace = "openai" if provider in _OPENAI else provider
         return find_providers().find(namespace, None, key, make) if shared else make()
 
     try:
-        return _without_own_retries(infer_model(name, provide))
+        return _disable_retries(infer_model(name, provide))
     except ImportError as error:
         raise _missing_package(kind, error) from error
     except UserError as error:
@@ -256,8 +261,8 @@ def _missing_package(kind: str, error: ImportError) -> Unavailable:
 
 
 def _explain_refusal(name: str, kind: str, text: str) -> BoughError:
-    """Convert PydanticAI's error: a missing environment variable, or an unknown name."""
-    if variable := _NAMES.search(text):
+    """Return bough's error for an error of PydanticAI: a missing variable, an unknown model, or another reason."""
+    if variable := _VARIABLE.search(text):
         return _missing_key(kind, variable[1])
     if text.startswith("Unknown model"):
         return _unknown_model(name)
@@ -265,6 +270,7 @@ def _explain_refusal(name: str, kind: str, text: str) -> BoughError:
 
 
 def _unknown_model(name: str) -> InvalidInput:
+    """Return the error for an unknown model string, with the most similar provider or model in the hint."""
     from pydantic_ai.models import known_model_names
 
     known_names = [
@@ -277,24 +283,32 @@ def _unknown_model(name: str) -> InvalidInput:
     if provider in providers and not model:
         return InvalidInput(f"not a model name: {name!r}", hint=f"expected {provider}:NAME")
     if separator and model.strip():
-        near = get_close_matches(provider, [*providers, OFFLINE], 1)
-        hint = f"did you mean {near[0]}:{model}?" if near else f"known ones: {', '.join(providers)}"
+        near_providers = get_close_matches(provider, [*providers, OFFLINE], 1)
+        hint = f"did you mean {near_providers[0]}:{model}?" if near_providers else f"known ones: {', '.join(providers)}"
         return InvalidInput(f"unknown provider {provider!r}", hint=hint)
-    near = _near(name, known_names)
-    hint = f"did you mean {near}?" if near else f"use {OFFLINE}, or provider:model, for example openai:gpt-6-luna"
+    near_name = _find_near(name, known_names)
+    hint = (
+        f"did you mean {near_name}?"
+        if near_name
+        else f"use {OFFLINE}, or provider:model, for example openai:gpt-6-luna"
+    )
     return InvalidInput(f"unknown model {name!r}", hint=hint)
 
 
-def _near(name: str, known_names: list[str]) -> str | None:
-    """Return the known model string that is nearest to `name`, with or without its provider."""
-    # Later entries replace earlier ones: a model that several providers have leads to one whose key is known here.
-    by_rank = sorted(known_names, key=lambda whole: whole.partition(":")[0] in _KEYED)
-    candidates = {part: whole for whole in by_rank for part in (whole, whole.partition(":")[2])} | {OFFLINE: OFFLINE}
+def _find_near(name: str, known_names: list[str]) -> str | None:
+    """Return the model string most similar to `name`, compared with and without its provider; None if none is."""
+    # Providers in `_KEYED` come last, so that they replace other providers of the same model in the dict.
+    sorted_names = sorted(known_names, key=lambda known: known.partition(":")[0] in _KEYED)
+    candidates: dict[str, str] = {}
+    for known in sorted_names:
+        candidates[known] = known
+        candidates[known.partition(":")[2]] = known
+    candidates[OFFLINE] = OFFLINE
     near = get_close_matches(name, candidates, 1, cutoff=0.7)
     return candidates[near[0]] if near else None
 
 
-def _installed(package: str) -> bool:
+def _is_installed(package: str) -> bool:
     try:
         return find_spec(package) is not None
     except ModuleNotFoundError:
@@ -325,7 +339,7 @@ def can_stream(model: Model) -> bool:
         case WrapperModel():
             return can_stream(model.wrapped)
         case FallbackModel():
-            return all(can_stream(one) for one in model.models)
+            return all(can_stream(member) for member in model.models)
         case FunctionModel():
             return model.stream_function is not None
         case _:
@@ -336,13 +350,13 @@ _MAX_PROVIDERS = 64
 
 
 class SharedProviders:
-    """Providers by event loop, because a connection works only on the loop that opened it.
+    """Caches providers per event loop, because a connection works only on the loop that opened it.
 
-    A provider is closed with its loop, when `asyncio.run` or bough's own loop shuts down its asynchronous generators.
+    A provider is closed when `asyncio.run` or bough's own loop shuts down its asynchronous generators.
 
     Args:
-        size: Maximum number of open providers per loop; the least recently used one is closed first, as soon as no run
-            uses it.
+        size: Maximum number of open providers per loop. The least recently used one is evicted, and closed as soon as
+            no run uses it.
     """
 
     def __init__(self, *, size: int = _MAX_PROVIDERS) -> None:
@@ -356,40 +370,42 @@ class SharedProviders:
     def find(
         self, kind: str, base_url: str | None, api_key: str | None, make: Callable[[], Provider[Any]]
     ) -> Provider[Any]:
-        """Return the provider of the running loop, created at the first call; outside of a loop, always a new one.
+        """Return the provider of the running loop, created by `make` at the first call; without a loop, a new one.
 
         Args:
             kind: The provider's name, as in a model string.
-            api_key: Its key. None if the provider reads the environment; a changed environment gives a new provider.
+            api_key: Its key; None if the provider reads the environment. After a change of the environment, a new
+                provider is created.
         """
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
-            return make()  # nothing would close a shared one: no loop ends
+            return make()  # without a loop, nothing would close a cached provider
         providers = self._providers_for_loop(loop)
         digest = self._digest(kind, base_url, api_key)
         if digest not in providers:
             providers[digest] = _OpenProvider(make(), loop, on_close=partial(_forget, providers, digest))
         providers.move_to_end(digest)
         while len(providers) > self._size:
-            providers.popitem(last=False)[1].release()
+            _, evicted = providers.popitem(last=False)
+            evicted.release()
         return providers[digest].provider
 
     def _providers_for_loop(self, loop: asyncio.AbstractEventLoop) -> OrderedDict[bytes, _OpenProvider]:
-        # The lock guards the dictionary of loops only; the providers of one loop are used by its own thread.
+        # The lock guards only the dictionary of loops; the providers of a loop are used by its thread alone.
         with self._lock:
-            for closed in [other for other in self._by_loop if other.is_closed()]:
-                del self._by_loop[closed]  # its clients refer to it, so it would never be collected
+            for closed in [cached for cached in self._by_loop if cached.is_closed()]:
+                del self._by_loop[closed]  # its clients refer to the loop, so it would never be garbage-collected
             return self._by_loop.setdefault(loop, OrderedDict())
 
     def _digest(self, kind: str, base_url: str | None, api_key: str | None) -> bytes:
-        """Return the dictionary key of a provider: a keyed hash, which reveals neither API key nor environment."""
-        environment = sorted(os.environ.items())  # SDKs read addresses, organizations and proxies from it
+        """Return the cache key of a provider: a keyed hash that reveals neither API key nor environment."""
+        environment = sorted(os.environ.items())  # SDKs read addresses, organizations and proxies from the environment
         return blake2b(repr((kind, base_url, api_key, environment)).encode(), key=self._salt).digest()
 
 
 class _OpenProvider:
-    """A provider that stays entered: PydanticAI closes its HTTP client when the last run leaves it."""
+    """A provider that is entered until `release`, because PydanticAI closes its client when the last user leaves."""
 
     def __init__(
         self, provider: Provider[Any], loop: asyncio.AbstractEventLoop, *, on_close: Callable[[_OpenProvider], object]
@@ -398,8 +414,8 @@ class _OpenProvider:
         self._on_close = on_close
         self._lifetime = self._keep_open()
         self._loop = loop
-        # A task, because `find` is called while a model is created, which is not asynchronous. A run that starts before
-        # the task enters the provider itself, so its client is open in any case.
+        # A task, because `find` is not asynchronous. A run that starts before the task also enters the provider, so the
+        # client is open in any case.
         self._opening = loop.create_task(self._open(), name=f"open {provider.name}")
         self._closing: asyncio.Task[None] | None = None
 
@@ -415,7 +431,7 @@ class _OpenProvider:
         await self._lifetime.aclose()
 
     async def _keep_open(self) -> AsyncGenerator[None]:
-        # A generator, because a loop that ends closes its unfinished generators, so that no caller has to.
+        # A generator, because a loop closes its unfinished generators when it ends, so that no caller has to.
         try:
             async with self.provider:
                 yield
@@ -424,12 +440,12 @@ class _OpenProvider:
 
 
 def _forget(providers: OrderedDict[bytes, _OpenProvider], digest: bytes, closed: _OpenProvider) -> None:
-    if providers.get(digest) is closed:  # a new provider may have taken the place of one that was released
+    if providers.get(digest) is closed:  # after an eviction, the key may already belong to a new provider
         del providers[digest]
 
 
 _shared = SharedProviders()
-# A forked process must not send on its parent's connections, and its lock may be held by a thread that it lacks.
+# A forked process must not use its parent's connections, and the lock may be held by a thread of the parent.
 os.register_at_fork(after_in_child=_shared.__init__)
 
 

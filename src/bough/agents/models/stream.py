@@ -1,10 +1,11 @@
-"""Streaming a complete model response in pieces, as a provider would."""
+"""Stream a complete model response in pieces, as a provider does."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from math import ceil
 
 from anyio.lowlevel import checkpoint
 from pydantic_ai.messages import ModelResponse, ModelResponseStreamEvent, TextPart, ThinkingPart, ToolCallPart
@@ -16,13 +17,13 @@ _ARGS_PIECES = 3
 
 @dataclass
 class PiecewiseResponse(StreamedResponse):
-    """Streams `response`: a text in up to eight deltas, a tool call as its name and up to three parts of its arguments.
+    """Streams a response: a text in up to 8 deltas, a tool call as its name and up to 3 parts of its arguments.
 
-    Yields to other tasks between two pieces, so that a cancelled stream ends after at most one more piece.
+    Other tasks may run between two pieces, so a cancelled stream ends after at most one more piece.
 
     Attributes:
         response: The complete response.
-        failure: Raised after the last piece, like a broken connection.
+        failure: An exception to raise after the last piece, like a broken connection.
     """
 
     response: ModelResponse
@@ -35,7 +36,7 @@ class PiecewiseResponse(StreamedResponse):
     ) -> PiecewiseResponse:
         """Return the stream of `response`; its usage is available from the start."""
         stream = cls(parameters, response, failure)
-        # Set here, because no delta carries them: a run that stops early still counts what the response cost.
+        # Set here, because no delta contains them. A run that stops early must still count the cost of the response.
         stream._usage = response.usage
         stream.finish_reason = response.finish_reason
         stream.provider_response_id = response.provider_response_id
@@ -45,7 +46,7 @@ class PiecewiseResponse(StreamedResponse):
     async def _get_event_iterator(self) -> AsyncIterator[ModelResponseStreamEvent]:
         for index, part in enumerate(self.response.parts):
             for event in self._events(index, part):
-                await checkpoint()  # without it, the whole stream would run before a cancellation is noticed
+                await checkpoint()  # otherwise the whole stream would run before a cancellation is noticed
                 if self.cancelled:
                     return
                 yield event
@@ -54,15 +55,16 @@ class PiecewiseResponse(StreamedResponse):
         self._is_complete = True  # after the failure, so that a broken stream never counts as complete
 
     def get(self) -> ModelResponse:
-        """Return what was streamed so far; at the end exactly `response`, with signatures and provider details."""
-        # Deltas lose some details of parts, which a replay must have unchanged.
+        """Return the response streamed so far; when the stream is complete, exactly `response`."""
+        # A copy of `response`, because deltas lose signatures and provider details, which a replay needs.
         return replace(self.response) if self._is_complete else super().get()
 
     def _events(self, index: int, part: object) -> Iterator[ModelResponseStreamEvent]:
+        """Yield the stream events of a part of the response."""
         manager = self._parts_manager
         match part:
             case TextPart():
-                # An empty text is still one delta, else the part would be missing from the response.
+                # An empty text is streamed as one delta; without a delta, the part would be missing in the response.
                 for piece in cut(part.content, _TEXT_PIECES) or [""]:
                     yield from manager.handle_text_delta(vendor_part_id=index, content=piece)
             case ThinkingPart():
@@ -87,26 +89,26 @@ class PiecewiseResponse(StreamedResponse):
 
     @property
     def model_name(self) -> str:
-        """Name of the model that returned the response."""
+        """The name of the model that returned the response."""
         return self.response.model_name or ""
 
     @property
     def provider_name(self) -> str | None:
-        """Name of its provider."""
+        """The name of the model's provider."""
         return self.response.provider_name
 
     @property
     def provider_url(self) -> str | None:
-        """Address of its provider."""
+        """The address of the model's provider."""
         return self.response.provider_url
 
     @property
     def timestamp(self) -> datetime:
-        """When the response was created."""
+        """The time at which the response was created."""
         return self.response.timestamp
 
 
 def cut(text: str, pieces: int) -> list[str]:
-    """Split `text` into at most `pieces` parts of about equal length; an empty text has none."""
-    size = max(1, -(-len(text) // pieces))
-    return [text[at : at + size] for at in range(0, len(text), size)]
+    """Split `text` into at most `pieces` parts of about equal length; return no part for an empty text."""
+    size = max(1, ceil(len(text) / pieces))
+    return [text[start : start + size] for start in range(0, len(text), size)]

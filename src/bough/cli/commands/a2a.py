@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from bough.cli import agent_file, options
-from bough.cli.commands.serve import Host, Port, ServedAt, Unsafe, serve_at
+from bough.cli.commands.serve import Host, Port, ServeAddress, Unsafe, serve_at
 
 _DEFAULT = "default"
 Agent = Annotated[
@@ -31,9 +31,9 @@ def serve(
     a key with `bough keys create`.
     """
     settings = options.load_settings(home, store)
-    place = ServedAt(host=host, port=port, unsafe=unsafe_no_auth, json=json)
+    address = ServeAddress(host=host, port=port, unsafe=unsafe_no_auth, json=json)
     if agent == _DEFAULT and not Path(agent).exists():  # every server has the default agent
-        serve_at(place, settings, [], {}, a2a_agent=_DEFAULT, command="a2a serve")
+        serve_at(address, settings, [], {}, a2a_agent=_DEFAULT, command="a2a serve")
         return
     spec = agent_file.resolve_agent(Path(agent), settings)
-    serve_at(place, settings, [spec], {}, a2a_agent=spec.name, command="a2a serve")
+    serve_at(address, settings, [spec], {}, a2a_agent=spec.name, command="a2a serve")

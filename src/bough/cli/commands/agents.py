@@ -1,4 +1,4 @@
-"""`bough agents`: the agents of config.yaml, and its mistakes."""
+"""`bough agents`: shows the agents in config.yaml, and checks the file."""
 
 from __future__ import annotations
 
@@ -31,15 +31,14 @@ def list_(
     """List the agents in config.yaml."""
     agent_config = _load(config, home, store)
     agents = [describe_agent(agent_config, name) for name in agent_config.names]
-    where = str(agent_config.file.path) if agent_config.file.path else None
-    cells: list[tuple[Span, ...]] = [
+    file = str(agent_config.file.path) if agent_config.file.path else None
+    rows: tuple[tuple[Span, ...], ...] = tuple(
         ((agent["name"], "id"), (agent["model"] or "", ""), (agent["description"], "")) for agent in agents
-    ]
-    rows = tuple(cells)
+    )
     blocks: list[Block] = [line(("no agents: write a config.yaml with `agents:`", "dim"))]
     if rows:
         blocks = [Table(head=("name", "model", "description"), rows=rows, flexible=2)]
-    return Report(command="agents list", data={"agents": agents, "file": where}, blocks=blocks)
+    return Report(command="agents list", data={"agents": agents, "file": file}, blocks=blocks)
 
 
 def show(
@@ -92,28 +91,27 @@ def schema(
 
 def describe_agent(agent_config: AgentConfig, name: str) -> JsonObject:
     """Return the name and entry of an agent. Entries contain no keys or tokens."""
+    entry = agent_config.entry(name)
     return {
         "name": name,
-        **agent_config.entry(name).model_dump(mode="json", exclude_defaults=True),
-        **_list_required(agent_config, name),  # `exclude_defaults` drops them if they are empty
+        **entry.model_dump(mode="json", exclude_defaults=True),
+        # Always included, also if they have their default values.
+        "description": entry.description,
+        "model": entry.model,
     }
 
 
-def _list_required(agent_config: AgentConfig, name: str) -> JsonObject:
-    entry = agent_config.entry(name)
-    return {"description": entry.description, "model": entry.model}
-
-
 def _tree(agent_config: AgentConfig, name: str, depth: int) -> Iterator[Block]:
+    """Yield the lines about an agent and its sub-agents, indented by their depth."""
     described = describe_agent(agent_config, name)
     indent = "  " * depth
     yield line(indent, (name, "id"), f"  {described.pop('description')}")
-    below: list[Any] = described.pop("sub_agents", [])
+    sub_agents: list[Any] = described.pop("sub_agents", [])
     for key, value in described.items():
         if key not in ("name", "system_prompt") and value is not None:
             value_text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)  # pyright: ignore
             yield line(f"{indent}  ", (f"{key} ", "dim"), value_text)
-    for sub_agent in below:
+    for sub_agent in sub_agents:
         if sub_agent in agent_config.names:
             yield from _tree(agent_config, sub_agent, depth + 1)
         else:

@@ -1,4 +1,4 @@
-"""`bough approve`, `bough reject`, `bough answer`: decide about waiting tool calls, and continue the run."""
+"""`bough approve`, `bough reject`, `bough answer`: record a decision about waiting tool calls, and continue the run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Decision: TypeAlias = Callable[["AsyncConversation"], Awaitable[None]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Continuing:
+class ContinueOptions:
     """Options of the commands that record a decision and continue."""
 
     no_run: NoRun = False
@@ -45,7 +45,7 @@ class Continuing:
     json: options.Json = False
 
 
-ALL = Continuing()
+NO_OPTIONS = ContinueOptions()
 
 
 def approve(
@@ -55,7 +55,7 @@ def approve(
         str | None,
         typer.Option("--arguments", metavar="JSON", help="Run the call with these arguments; one call only."),
     ] = None,
-    continuing: Continuing = ALL,
+    continuing: ContinueOptions = NO_OPTIONS,
 ) -> Report | int:
     """Approve pending tool calls and continue."""
     edited = None if arguments is None else _parse_object(arguments)
@@ -73,7 +73,7 @@ def reject(
     reason: Annotated[
         str, typer.Option("--reason", metavar="TEXT", help="Reason for the rejection, shown to the model.")
     ] = "",
-    continuing: Continuing = ALL,
+    continuing: ContinueOptions = NO_OPTIONS,
 ) -> Report | int:
     """Reject pending tool calls and continue."""
 
@@ -91,7 +91,7 @@ def answer(
     call: Annotated[
         str | None, typer.Option("--call", metavar="ID", help="Call to answer, if several are waiting.")
     ] = None,
-    continuing: Continuing = ALL,
+    continuing: ContinueOptions = NO_OPTIONS,
 ) -> Report | int:
     """Answer a pending question or external call and continue."""
     name, text = ("-", id_or_value) if value is None else (id_or_value, value)
@@ -104,16 +104,16 @@ def answer(
 
 
 def _find_only_call(conversation: AsyncConversation, *kinds: str) -> list[str]:
-    """Return a list with the id of the only call that waits for a decision of these kinds.
+    """Return a list with the id of the only call that waits for one of these kinds of decisions.
 
     Raises:
-        InvalidInput: No call or several calls wait for such a decision.
+        InvalidInput: No call, or more than one, waits for such a decision.
     """
     waiting = conversation.state.waiting
     call_ids = [id for id, call in waiting.items() if (call.get("kind") or "approval") in kinds]
     if len(call_ids) == 1:
         return call_ids
-    message = "no call is waiting for this" if not call_ids else f"{len(call_ids)} calls wait"
+    message = f"{len(call_ids)} calls wait" if call_ids else "no call is waiting for this"
     raise InvalidInput(message, hint=f"name one with --call: {', '.join(call_ids or waiting) or 'none waits'}")
 
 
@@ -127,14 +127,14 @@ def _parse_object(text: str) -> JsonObject:
     return cast("JsonObject", value)
 
 
-async def _record_decision(command: str, id: str, decide: Decision, continuing: Continuing) -> Report | int:
+async def _record_decision(command: str, id: str, decide: Decision, continuing: ContinueOptions) -> Report | int:
     """Record a decision about a conversation, and continue it unless calls are still waiting."""
-    name = Target.parse_whole(id)
+    name = Target.parse_name(id)
     settings = options.load_settings(continuing.home, continuing.store, script_timeout=continuing.script_timeout)
     rules = RuleOptions(secret=continuing.secret)
     async with await open_conversation(name, settings, rules) as conversation:
         renderer = renderer_for(json=continuing.json)
-        decided_calls = dict(conversation.state.waiting)  # copied, since the decision removes its calls
+        decided_calls = dict(conversation.state.waiting)  # copied, because the decision removes its calls
         await decide(conversation)
         still_waiting = conversation.state.waiting
         if continuing.no_run or still_waiting:

@@ -57,11 +57,12 @@ def exec_(
 
     bough's options go before FILE; everything after FILE is passed to the script.
     """
-    argv = (
-        *(() if file is None or code is None else (file,)),
-        *(args or ()),
-    )  # with -c, the first argument is the code's, not a FILE
-    request = _make_request(Path(file) if file is not None and code is None else None, code, language)
+    argv = tuple(args or ())
+    script = None if file is None else Path(file)
+    if code is not None and file is not None:
+        # With -c, the first argument is not a file, but is passed to the code.
+        argv, script = (file, *argv), None
+    request = _make_request(script, code, language)
     request = replace(
         request,
         argv=argv,
@@ -71,38 +72,38 @@ def exec_(
     )
     request = _limit_request(request, network=network, memory=memory, workspace=workspace)
     settings = options.load_settings(home, store, executor=executor)
-    ran = asyncio.run(_execute(settings.executor, request))
+    result = asyncio.run(_execute(settings.executor, request))
     if json:
-        return Report(command="exec", data=ran_json(ran), exit_code=exit_code_of(ran))
-    write_streams(ran)
+        return Report(command="exec", data=ran_json(result), exit_code=exit_code_of(result))
+    write_streams(result)
     renderer = renderer_for(json=False)
-    for note in ran_notes(ran):
+    for note in ran_notes(result):
         renderer.note(note)
-    return exit_code_of(ran)
+    return exit_code_of(result)
 
 
 def _make_request(file: Path | None, code: str | None, language: str | None) -> CodeExecutionInput:
     """Return the request to run a file or code. Only the text of the file enters the sandbox, not its folder.
 
     Raises:
-        InvalidInput: Both are missing, the file is not text, or its language is unknown.
+        InvalidInput: File and code are both missing, the file is not text, or its language is unknown.
     """
     from bough.execution.base import CodeExecutionInput
     from bough.execution.script_program import find_script_program
 
     if language is not None and language not in _LANGUAGES:
         raise InvalidInput(f"the language {language!r} is not known", hint=f"choose one of: {', '.join(_LANGUAGES)}")
-    chosen = None if language is None else _LANGUAGES[language]
+    chosen_language = None if language is None else _LANGUAGES[language]
     if file is None:
         if code is None:
             raise InvalidInput("there is nothing to run", hint="bough exec FILE, or bough exec -c CODE")
-        return CodeExecutionInput(code=code, language=chosen or "python")
+        return CodeExecutionInput(code=code, language=chosen_language or "python")
     try:
         text = file.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInput(f"{file} cannot be read: {error}", hint="give a script that is text in UTF-8") from error
-    if chosen is not None:
-        return CodeExecutionInput(code=text, language=chosen)
+    if chosen_language is not None:
+        return CodeExecutionInput(code=text, language=chosen_language)
     program = find_script_program(file.name, text.encode())
     if program is None:
         raise InvalidInput(f"unknown file type: {file}", hint=f"--language {'|'.join(_LANGUAGES)}")
@@ -112,6 +113,7 @@ def _make_request(file: Path | None, code: str | None, language: str | None) -> 
 def _limit_request(
     request: CodeExecutionInput, *, network: list[str] | None, memory: int | None, workspace: Path | None
 ) -> CodeExecutionInput:
+    """Return the request with the limits and the workspace of the options."""
     from bough.execution.base import ExecutionLimits, Network
 
     limits = ExecutionLimits() if memory is None else ExecutionLimits(memory_bytes=memory << 20)

@@ -56,27 +56,35 @@ def fork(
     tags = options.parse_tags(tag)
     settings = options.load_settings(home, store, script_timeout=script_timeout)
     renderer = renderer_for(json=json)
-    cut = _parse_pending(pending)
-    files = _parse_workspace(workspace)
+    pending_policy = _parse_pending(pending)
+    workspace_policy = _parse_workspace(workspace)
 
     async def main() -> Report | int:
-        # Without these options no agent is needed, and the model libraries stay unloaded.
-        if prompt is None and model is None and rules == NO_RULES and files == "shared":
-            report = await _fork_unopened(settings, target, title=title, tags=tags, reason=reason, pending=cut)
+        # Without these options no agent is needed, so the model libraries are not loaded.
+        if prompt is None and model is None and rules == NO_RULES and workspace_policy == "shared":
+            report = await _fork_unopened(
+                settings, target, title=title, tags=tags, reason=reason, pending=pending_policy
+            )
             if report is not None:
                 return report
         async with await open_conversation(target.name, settings, rules) as source:
-            name = title if title is not None or prompt is None else one_line(prompt, 60)
+            fork_title = one_line(prompt, 60) if title is None and prompt is not None else title
             agent = None if model is None else source.agent.model_copy(update={"model": model})
-            branch = await source.fork(
-                at=target.at, agent=agent, title=name, tags=tags, reason=reason, pending=cut, workspace=files
+            fork = await source.fork(
+                at=target.at,
+                agent=agent,
+                title=fork_title,
+                tags=tags,
+                reason=reason,
+                pending=pending_policy,
+                workspace=workspace_policy,
             )
-            async with branch:
+            async with fork:
                 if prompt is None:
-                    record = await branch.store.get(branch.id)
-                    return _report_fork(source.id, record, has_work=branch.state.has_work)
+                    record = await fork.store.get(fork.id)
+                    return _report_fork(source.id, record, has_work=fork.state.has_work)
                 return await continue_run(
-                    branch,
+                    fork,
                     renderer,
                     rules,
                     prompt,
@@ -90,10 +98,10 @@ def fork(
 
 
 async def _fork_unopened(settings: Settings, target: Target, **request_fields: Any) -> Report | None:
-    """Fork without building the agent, which loads the model libraries. Return None if the agent is needed.
+    """Fork without building the agent, because that loads the model libraries. Return None if the agent is needed.
 
     Args:
-        request_fields: Fields of the request.
+        request_fields: Fields of the `ForkRequest`.
     """
     from bough.conversation.fork.fork import fork_unopened
     from bough.conversation.fork.request import ForkRequest
@@ -108,12 +116,12 @@ def _report_fork(source: UUID, record: ConversationRecord, *, has_work: bool) ->
     from bough.cli.commands.conv.look import record_json
 
     name = short(record.id)
-    then = f"bough resume {name}" + ("" if has_work else ' "…"')
+    resume_command = f"bough resume {name}" + ("" if has_work else ' "…"')
     return Report(
         command="fork",
         data={"conversation": record_json(record)},
         blocks=[line((name, "id"), f"  fork of {short(source)}@{record.forked_at}")],
-        next=(then, f"bough conv tree {name}"),
+        next=(resume_command, f"bough conv tree {name}"),
     )
 
 

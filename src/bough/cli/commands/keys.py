@@ -45,13 +45,13 @@ def create(
     json: options.Json = False,
 ) -> Report:
     """Create a key and print it. It is never shown again."""
-    ends = None if expires is None else _duration(expires, "--expires")
+    validity = None if expires is None else _parse_duration(expires, "--expires")
 
     async def make(table: KeyTable) -> NewKey:
         from bough.server.auth.caller import SCOPES
 
         key_fields: Any = {"tenant": tenant, "role": role, "scopes": frozenset(scope) if scope else SCOPES}
-        return await table.create(name, expires=ends, **key_fields)
+        return await table.create(name, expires=validity, **key_fields)
 
     return _report_key("keys create", asyncio.run(_with_table(options.load_settings(home, store), make)))
 
@@ -77,12 +77,15 @@ def rotate(
     json: options.Json = False,
 ) -> Report:
     """Replace a key with a new one. The old key stays valid for the grace period."""
-    length = _duration(grace, "--grace")
+    grace_period = _parse_duration(grace, "--grace")
     settings = options.load_settings(home, store)
-    return _report_key("keys rotate", asyncio.run(_with_table(settings, lambda table: table.rotate(id, grace=length))))
+    return _report_key(
+        "keys rotate", asyncio.run(_with_table(settings, lambda table: table.rotate(id, grace=grace_period)))
+    )
 
 
 async def _with_table(settings: Settings, do: Callable[[KeyTable], Awaitable[T]]) -> T:
+    """Return the result of `do`, called with the key table of the settings' store."""
     from bough.server.auth.keys import KeyTable
 
     async with options.open_settings_store(settings) as store:
@@ -98,10 +101,10 @@ def _row(info: KeyInfo) -> Line:
     from bough.server.auth.caller import SCOPES
 
     expiry = f"until {info.expires:%Y-%m-%d %H:%M} UTC" if info.expires else "does not expire"
-    ended = "revoked" if info.revoked else expiry
+    validity = "revoked" if info.revoked else expiry
     scopes = "all scopes" if set(info.scopes) >= SCOPES else ",".join(info.scopes) or "no scopes"
     # The text of a key is never stored, so a list cannot show it.
-    return line((info.id, "strong"), f"  {info.tenant}  {info.name}  {info.role}  {scopes}  ", (ended, "dim"))
+    return line((info.id, "strong"), f"  {info.tenant}  {info.name}  {info.role}  {scopes}  ", (validity, "dim"))
 
 
 def _json(info: KeyInfo) -> dict[str, Any]:
@@ -113,8 +116,8 @@ def _json(info: KeyInfo) -> dict[str, Any]:
     return {**fields, **times, "revoked": format_time(info.revoked)}
 
 
-def _duration(text: str, option: str) -> timedelta:
-    # At most 6 digits: more days would exceed the range of datetime.
+def _parse_duration(text: str, option: str) -> timedelta:
+    # At most 6 digits, because more days would exceed the range of datetime.
     match = re.fullmatch(r"(\d{1,6})([smhd])", text)
     if match is None:
         raise InvalidInput(f"{option}: not a duration", hint="for example 90d, 12h, 30m, 10s")

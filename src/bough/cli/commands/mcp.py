@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from bough.server.mcp.tools import ServedTool
 
 
-Offered = Annotated[
+OfferedAgents = Annotated[
     list[str] | None, typer.Option("--agent", metavar="NAME", help="Offer only delegation to this agent; repeatable.")
 ]
 
@@ -31,7 +31,7 @@ Server = Annotated[
 
 def mcp(
     rules: RuleOptions,
-    agent: Offered = None,
+    agent: OfferedAgents = None,
     model: options.Model = None,
     base_url: options.BaseUrl = None,
     executor: options.Executor = None,
@@ -46,12 +46,13 @@ def mcp(
     to these agents. With --server, it offers the agents and conversations of an agent server; BOUGH_API_KEY is the key.
     """
     if server is not None:
-        client_options: Any = {"--agent": agent, "--model": model, "--base-url": base_url, "--executor": executor}
-        client_options |= {"--home": home, "--store": store}
-        if unfit := next((name for name, value in client_options.items() if value), None):
-            raise InvalidInput(
-                f"{unfit} cannot be combined with --server", hint=f"leave {unfit} out: the server has its own"
-            )
+        local_options: Any = {"--agent": agent, "--model": model, "--base-url": base_url, "--executor": executor}
+        local_options |= {"--home": home, "--store": store}
+        for name, value in local_options.items():
+            if value:
+                raise InvalidInput(
+                    f"{name} cannot be combined with --server", hint=f"omit {name}: the server has its own"
+                )
         from bough.server.mcp.relay import relay_stdio
 
         return asyncio.run(relay_stdio(server))
@@ -75,7 +76,7 @@ async def _serve(settings: Settings, rules: RuleOptions, offered: list[str]) -> 
         raise NotFound(f"no agent named {unknown[0]!r:.80}", hint=f"there are: {', '.join(names) or 'none'}")
 
     def make_agent(name: str | None) -> AgentSpec:
-        # Clients may name agents but never files: a path would let them read any file that the server may read.
+        # Clients may name agents, but not files: with a path they could read any file that this process can read.
         if name is not None and name not in (offered or names):
             raise NotFound(f"no agent named {name!r:.80}", hint=f"there are: {', '.join(names) or 'none'}")
         return agent_file.resolve_agent(None if name is None else Path(name), settings)
@@ -84,13 +85,13 @@ async def _serve(settings: Settings, rules: RuleOptions, offered: list[str]) -> 
         return rules.make_rules(settings, workspace)
 
     async with (
-        options.open_settings_store(settings) as opened,
-        TaskBroker(tasks_in(opened), settings=settings) as broker,
+        options.open_settings_store(settings) as store,
+        TaskBroker(tasks_in(store), settings=settings) as broker,
     ):
-        at: Any = {"settings": settings, "store": opened, "agents": make_agent}
+        shared_fields: Any = {"settings": settings, "store": store, "agents": make_agent}
         served = Served(
-            conversations=LocalConversations(broker=broker, rules=make_rules, **at),
-            resources=ServedResources(workspace=Path.cwd(), agent_names=names, transcript=as_markdown, **at),
+            conversations=LocalConversations(broker=broker, rules=make_rules, **shared_fields),
+            resources=ServedResources(workspace=Path.cwd(), agent_names=names, transcript=as_markdown, **shared_fields),
             agents=offered or names,
         )
         await serve_stdio(served, tools=TOOLS if not offered else _tools_for_tasks(TOOLS))

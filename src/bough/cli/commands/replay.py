@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from bough.conversation.replay.replay import Difference, ReplayReport
 
 _STYLES: dict[str, Style] = {"+": "good", "-": "bad", "@": "dim"}
+"""The style of a line in a unified diff, by its first character."""
 
 
 def replay(
@@ -47,12 +48,12 @@ def replay(
         raise InvalidInput("both ID@SEQ and --until were given", hint="pass only one")
     settings = options.load_settings(home, store, base_url=base_url, script_timeout=script_timeout)
     spec = None if agent is None else agent_file.load_agent(agent, base_url=base_url)
-    stop = until if until is not None else target.at
-    name, report = asyncio.run(_replay(settings, target.name, stop, spec, model))
+    end = until if until is not None else target.at
+    name, report = asyncio.run(_replay(settings, target.name, end, spec, model))
     return Report(
         command="replay",
-        data=_data(name, report),
-        blocks=list(_sheet(report)),
+        data=_report_json(name, report),
+        blocks=list(_render_report(report)),
         next=() if report.same else (f"bough conv show {name} --full",),
         exit_code=0 if report.same else 1,
     )
@@ -61,6 +62,7 @@ def replay(
 async def _replay(
     settings: Settings, name: str, until: int | None, agent: AgentSpec | None, model: str | None
 ) -> tuple[str, ReplayReport]:
+    """Return the short id of the conversation and the report of its replay."""
     from bough.conversation.replay.replay import replay
 
     async with await open_conversation(name, settings, NO_RULES) as conversation:
@@ -72,7 +74,7 @@ async def _replay(
         return conversation.short_id, await replay(conversation, until=until, agent=agent, model=model)
 
 
-def _data(name: str, report: ReplayReport) -> JsonObject:
+def _report_json(name: str, report: ReplayReport) -> JsonObject:
     return {
         "conversation": name,
         "same": report.same,
@@ -87,7 +89,8 @@ def _difference_json(difference: Difference) -> JsonObject:
     return {"seq": difference.seq, "recorded": difference.recorded, "replayed": difference.replayed}
 
 
-def _sheet(report: ReplayReport) -> Iterator[Line]:
+def _render_report(report: ReplayReport) -> Iterator[Line]:
+    """Yield the differences as diffs, and a summary."""
     for difference in report.differences:
         kind = (difference.recorded or difference.replayed or {}).get("kind", "")
         yield line((f"event {difference.seq}  {kind}", "strong"))

@@ -75,12 +75,12 @@ async def continue_run(
     timeout_seconds: float | None,
     check: bool = False,
 ) -> int:
-    """Run an existing conversation, after a message if there is one, and return the exit code."""
+    """Send the prompt, if there is one, run the conversation, and return the exit code."""
     turn = WatchedRun(conversation, renderer, command=command, json=json, stream=stream, check=check)
     turn.warn_all(rules.list_kept_rules(conversation.state.policies))
     turn.warn_all(rules.warnings(conversation.settings.home, conversation.workspace, conversation.agent.model_name))
     await turn.heading()
-    start = conversation.state.head  # read before the message is added, so that the run shows it
+    start = conversation.state.head  # read before the message is added, so that the message is shown
     if prompt is not None:
         refuse_untrusted_request(conversation, prompt)
         await conversation.send_message(prompt)

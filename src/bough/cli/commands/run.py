@@ -56,8 +56,8 @@ def run(
 ) -> Report | int:
     """Start a conversation and print its answer. With --json, prints one event per line, the result last."""
     if idempotency_key is not None and not detach:
-        raise InvalidInput("--idempotency-key requires --detach", hint="add --detach, or leave the key out")
-    text = _prompt(prompt, file)
+        raise InvalidInput("--idempotency-key requires --detach", hint="add --detach, or omit the key")
+    text = _choose_prompt(prompt, file)
     tags = options.parse_tags(tag)
     settings = options.load_settings(
         home,
@@ -68,7 +68,7 @@ def run(
         script_timeout=script_timeout,
         cwd=workspace,
     )
-    roots = options.parse_skill_roots(skills)  # not part of the settings: they are recorded with the agent
+    roots = options.parse_skill_roots(skills)  # not part of the settings, because they are recorded with the agent
     renderer = renderer_for(json=json)
 
     async def main() -> Report | int:
@@ -94,7 +94,7 @@ def run(
             )
             turn.warn_all(rules.warnings(settings.home, conversation.workspace, conversation.agent.model_name))
             await turn.heading()
-            # Checked first: a recorded message that never runs would be answered by the next `bough resume`.
+            # Checked before the message is recorded, because the next `bough resume` would run a recorded message.
             refuse_untrusted_request(conversation, message)
             await conversation.send_message(message)
             return await turn.run(timeout_seconds=timeout, show_from=0)
@@ -103,7 +103,7 @@ def run(
 
 
 def _with_skill(name: str, text: str, agent: AgentSpec, workspace: Path, settings: Settings) -> str:
-    """Return the message that calls a skill.
+    """Return a message that calls a skill with `text` as its arguments.
 
     Raises:
         NotFound: The agent has no such skill in this workspace.
@@ -116,26 +116,26 @@ def _with_skill(name: str, text: str, agent: AgentSpec, workspace: Path, setting
     return f"/{skill.name} {text}"
 
 
-def _prompt(prompt: str | None, file: Path | None) -> str:
+def _choose_prompt(prompt: str | None, file: Path | None) -> str:
     """Return the prompt from the argument, the file or stdin.
 
     Raises:
-        InvalidInput: It is missing, empty, given twice, or cannot be read.
+        InvalidInput: The prompt is missing, empty, given twice, or unreadable.
     """
     if prompt is not None and file is not None:
         raise InvalidInput("both a prompt and --file were given", hint="pass only one")
-    # Reading stdin would wait for a person who does not know that something must be typed.
+    # Reading stdin from a terminal would wait without telling the user to type something.
     if prompt is None and file is None and sys.stdin.isatty():
         raise InvalidInput(
             "no prompt was given", hint='bough run "…", bough run -f FILE, or a pipe; `bough chat` asks for one'
         )
-    text = _read(file) if prompt is None else prompt
+    text = _read_prompt(file) if prompt is None else prompt
     if not text.strip():
         raise InvalidInput("the prompt is empty", hint="say what should be done")
     return text
 
 
-def _read(file: Path | None) -> str:
+def _read_prompt(file: Path | None) -> str:
     try:
         return sys.stdin.read() if file is None else file.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -54,17 +54,17 @@ def serve(
     Without keys, only users of this machine can reach it. Create a key with `bough keys create`.
     """
     settings = options.load_settings(home, store)
-    place = ServedAt(host=host, port=port, unsafe=unsafe_no_auth, json=json)
+    address = ServeAddress(host=host, port=port, unsafe=unsafe_no_auth, json=json)
     specs = [spec for name in agents or () for spec in load_agents(name)]
-    serve_at(place, settings, specs, {"runs": runs, "concurrency": concurrency})
+    serve_at(address, settings, specs, {"runs": runs, "concurrency": concurrency})
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServedAt:
-    """Where to listen, and how to report the address.
+class ServeAddress:
+    """The address to listen on, and how to report it.
 
     Attributes:
-        unsafe: Allow any address, even without keys.
+        unsafe: Allow any address, even if there are no keys.
         json: Report the address as a JSON envelope.
     """
 
@@ -75,7 +75,7 @@ class ServedAt:
 
 
 def serve_at(
-    place: ServedAt,
+    address: ServeAddress,
     settings: Settings,
     specs: list[AgentSpec],
     server_options: Mapping[str, Any],
@@ -87,46 +87,46 @@ def serve_at(
 
     Args:
         server_options: Fields of the server's settings.
-        a2a_agent: The agent that A2A serves at the root.
+        a2a_agent: The agent that A2A clients reach at the root path.
 
     Raises:
         ImportError: A package of the extra `server` is missing.
-        Unavailable: The address is not available, or the store's secrets were sealed with other keys.
-        PermissionDenied: The address can be reached from other machines, and no key exists.
+        Unavailable: The address is in use, or the store's secrets were sealed with other keys.
+        PermissionDenied: Other machines can reach the address, and no key exists.
     """
     from bough.cli.transcript import as_markdown
     from bough.server.app import create_app
     from bough.server.serve import listen, require_safe_bind, run_server
     from bough.server.settings import ServerSettings
 
-    served = ServerSettings.load(settings, **server_options)
+    server_settings = ServerSettings.load(settings, **server_options)
     has_keys = asyncio.run(_has_keys(settings))
-    host = place.host
-    # Checked before the port is opened: an unprotected server must not accept a single connection.
-    require_safe_bind(host, has_keys=has_keys, unsafe=place.unsafe)
-    listening = listen(host, place.port)
-    renderer = renderer_for(json=place.json)
+    host = address.host
+    # Checked before the port is opened, because an unprotected server must not accept any connection.
+    require_safe_bind(host, has_keys=has_keys, unsafe=address.unsafe)
+    listener = listen(host, address.port)
+    renderer = renderer_for(json=address.json)
     shorten_stderr()
-    name = f"[{host}]" if ":" in host else host
-    url = f"http://{name}:{listening.getsockname()[1]}"
+    url_host = f"[{host}]" if ":" in host else host  # an IPv6 address
+    url = f"http://{url_host}:{listener.getsockname()[1]}"
 
-    def ready() -> None:
+    def report_ready() -> None:
         if not has_keys:
             renderer.note(line(("no key is needed: everyone on this machine may use this server", "warn")))
         renderer.note(line(f"listening on {url}"))
-        if place.json:
+        if address.json:
             renderer.report(Report(command=command, data={"url": url}))
 
     app_options: Any = {"transcript": as_markdown, "a2a_agent": a2a_agent}
-    app = create_app(settings, server=served, agents=specs, bind=host, **app_options)
-    run_server(app, served, listening, ready)
+    app = create_app(settings, server=server_settings, agents=specs, bind=host, **app_options)
+    run_server(app, server_settings, listener, report_ready)
 
 
 async def _has_keys(settings: Settings) -> bool:
     """Return whether the store has API keys.
 
     Raises:
-        Unavailable: Its secrets were sealed with keys that this server does not have.
+        Unavailable: The store's secrets were sealed with keys that this server does not have.
     """
     from bough.server.auth.keys import KeyTable
     from bough.server.auth.sealed import SealedSecrets, SecretBox
@@ -140,7 +140,7 @@ def load_agents(name: str) -> list[AgentSpec]:
     """Return the agents of `MODULE:ATTRIBUTE`: a spec, a list or mapping of specs, or a function that returns these.
 
     Raises:
-        InvalidInput: The module or attribute is missing, or is not an agent.
+        InvalidInput: The module or attribute is missing, or the attribute is not an agent.
     """
     from bough.agents.spec import AgentSpec
 
@@ -158,6 +158,7 @@ def load_agents(name: str) -> list[AgentSpec]:
 
 
 def _list_specs(value: Any) -> list[Any]:
+    """Return the items of a list or the values of a mapping; empty for other values."""
     if isinstance(value, Mapping):
         return list(cast("Mapping[str, Any]", value).values())
     return list(cast("list[Any]", value)) if isinstance(value, (list, tuple)) else []

@@ -56,7 +56,7 @@ def worker(
     shorten_stderr()
 
     async def main() -> int:
-        from bough.cli.tasks import make_broker, sending_pieces
+        from bough.cli.tasks import make_broker, relay_responses
         from bough.server.bounds.tenants import reload_at_sighup
         from bough.server.worker import list_for_workers, read_rules, work_for_servers
         from bough.tasks.serve import serve
@@ -77,7 +77,7 @@ def worker(
                     line(f"bough {__version__}  {store_url}  {broker.dispatcher.name}  queues {', '.join(queue_names)}")
                 )
                 work_for_servers(broker, await tasks.open(), settings, rules)
-                async with sending_pieces(broker, settings.store), TaskLog(broker, renderer):
+                async with relay_responses(broker, settings.store), TaskLog(broker, renderer):
                     await serve(broker, queues=queue_names, agents=specs, concurrency=concurrency, once=once)
         finally:
             await tasks.aclose()
@@ -87,7 +87,7 @@ def worker(
 
 
 class TaskLog:
-    """Writes a line when a run of a task starts and when it ends; never writes the task's input or output."""
+    """Writes a line when a run of a task starts and when the run ends. Never writes the task's input or output."""
 
     def __init__(self, broker: TaskBroker, renderer: Renderer) -> None:
         self._broker = broker
@@ -101,7 +101,7 @@ class TaskLog:
     async def __aexit__(self, *_: object) -> None:
         self._broker.worker.on_begin.remove(self._write_begin)
         self._broker.worker.on_end.remove(self._schedule_end)
-        while self._pending:  # the last lines need the open store
+        while self._pending:  # the last lines are read from the store, which is still open here
             await asyncio.wait(self._pending)
 
     def _write_begin(self, run: ActiveRun) -> None:
@@ -110,8 +110,8 @@ class TaskLog:
         self._write("begin", task, "begins", f"attempt {task.attempts} of {task.max_attempts}", data)
 
     def _schedule_end(self, run: ActiveRun) -> None:
-        """Write the end of a run, with the state from the store, since another process may have ended the task."""
-        # The set keeps a reference, because the event loop has only weak references to tasks.
+        """Schedule `_write_end`, which must read the task's state, because another process may have ended the task."""
+        # `_pending` holds a reference, because the event loop has only weak references to tasks.
         writing = asyncio.create_task(self._write_end(run.claim.task, time.monotonic() - run.started))
         self._pending.add(writing)
         writing.add_done_callback(self._pending.discard)
@@ -139,7 +139,7 @@ def load_agents(name: str) -> list[AgentSpec]:
     """Return the agents of `MODULE:ATTRIBUTE`; the module may be in the working folder.
 
     Raises:
-        InvalidInput: The module or attribute is missing, or is not an agent.
+        InvalidInput: The module or attribute is missing, or the attribute is not an agent.
     """
     from bough.agents.spec import AgentSpec
 

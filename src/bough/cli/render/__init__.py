@@ -1,4 +1,4 @@
-"""Output of results: one small contract, and its renderers for pipes, terminals and programs."""
+"""Output of results: the `Renderer` protocol, and its implementations for pipes, terminals and programs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Renderer", "Report", "renderer_for"]
 
 
 def renderer_for(*, json: bool) -> Renderer:
-    """Return the renderer for this process's streams: JSON if requested, colours only on a terminal."""
+    """Return the renderer for stdout and stderr: JSON if requested, and colours only on a terminal."""
     if json:
         from bough.cli.render.json import JsonRenderer
 

@@ -1,4 +1,4 @@
-"""The contract of a renderer."""
+"""The protocol of a renderer, and the report that it shows."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Report:
     Attributes:
         command: For example `conv list`.
         data: The result for programs.
-        blocks: The same for people.
+        blocks: The result for people.
         next: Commands that a user may want to run next.
-        exit_code: Not 0 if the result is a failure that is not an error, such as a difference.
+        exit_code: Not 0 if the result is negative without being an error, for example a difference.
     """
 
     command: str
@@ -36,7 +36,7 @@ class Report:
 
 
 class Renderer(Protocol):
-    """Writes output. Results go to stdout, everything else to stderr."""
+    """Writes output: results to stdout, everything else to stderr."""
 
     def report(self, report: Report) -> None:
         """Show the result of a command."""
@@ -47,7 +47,7 @@ class Renderer(Protocol):
         ...
 
     def note(self, line: Line) -> None:
-        """Show a line that is not a result: progress, a warning, what a question is about."""
+        """Show a line that is not a result: progress, a warning, or the subject of a question."""
         ...
 
     def prompt(self, text: str) -> None:
@@ -59,7 +59,7 @@ class Renderer(Protocol):
         ...
 
     def text(self, text: str) -> None:
-        """Write a piece of a streamed result, without a line break after it."""
+        """Write a piece of a streamed text, without a line break after it."""
         ...
 
     def record(self, value: Json) -> None:
@@ -67,10 +67,10 @@ class Renderer(Protocol):
         ...
 
     def busy(self, text: str) -> AbstractContextManager[None]:
-        """Show, for the length of a `with` block, that something is in progress."""
+        """Show that something is in progress until the `with` block ends."""
         ...
 
 
 def wants_colour(stream: TextIO) -> bool:
-    """Whether a stream is a terminal that shows colours, and the user wants them."""
+    """Return whether a stream is a terminal with colours, and the user has not disabled them."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"

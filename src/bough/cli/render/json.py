@@ -1,4 +1,4 @@
-"""JSON on stdout for programs. Nothing else is written to stdout, and nothing to stderr."""
+"""JSON on stdout for programs. Writes nothing else to stdout, and nothing to stderr."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ class JsonRenderer:
         self.record(_envelope(report.command, report.data, report.next))
 
     def listing(self, command: str, name: str, items: Iterable[Json]) -> None:
-        """Write the envelope of a command whose data are one list. The list is streamed: it may be long.
+        """Write the envelope of a command whose data is a list. The list is streamed, because it may be long.
 
         Nothing is written if the first item raises.
         """
         start, end = _dump(_envelope(command, {name: []}, ())).split("[]", 1)
-        remaining = iter(items)
-        # The first item is made before anything is written, so that its error is the only line on stdout.
-        pieces = [start, "[", *(_dump(first) for first in islice(remaining, 1))]
-        self._out.write("".join(pieces))
-        for item in remaining:
+        remaining_items = iter(items)
+        # The first item is created before anything is written, so that its error is the only line on stdout.
+        first_items = [_dump(item) for item in islice(remaining_items, 1)]
+        self._out.write("".join([start, "[", *first_items]))
+        for item in remaining_items:
             self._out.write(", " + _dump(item))
         self._out.write("]" + end + "\n")
         self._out.flush()
 
     def error(self, error: BoughError) -> None:
-        """Write `{"error": {code, message, hint}}`."""
+        """Write `{"error": {"code", "message", "hint", "details"}}`; `details` only if there are any."""
         self.record({"error": {"hint": "", **error.as_dict()}})
 
     def record(self, value: Json) -> None:
@@ -52,7 +52,7 @@ class JsonRenderer:
         """Write nothing: programs do not read progress."""
 
     def prompt(self, text: str) -> None:
-        """Write nothing: a program is never asked."""
+        """Write nothing: programs are not asked questions."""
 
     def result(self, line: Line) -> None:
         """Write nothing: the data is in the envelope."""

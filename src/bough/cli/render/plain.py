@@ -14,9 +14,9 @@ from bough.types import Json
 
 
 class PlainRenderer:
-    """Writes lines. On a terminal, tables fit its width and control characters are removed.
+    """Writes lines. On a terminal, tables fit its width, and control characters are replaced.
 
-    In a pipe, nothing is cut or removed, and control characters are escaped.
+    In a pipe or file, nothing is shortened, and control characters are escaped.
     """
 
     def __init__(self, out: TextIO, err: TextIO) -> None:
@@ -25,7 +25,7 @@ class PlainRenderer:
         self._width = _width(out) if out.isatty() else None
 
     def report(self, report: Report) -> None:
-        """Write the blocks to stdout, and on a terminal the next commands to stderr."""
+        """Write the blocks to stdout and, if stdout is a terminal, the next commands to stderr."""
         for block in report.blocks:
             for output_line in layout(block, self._width):
                 self.result(output_line)
@@ -43,7 +43,7 @@ class PlainRenderer:
         self._write(self._err, line)
 
     def prompt(self, text: str) -> None:
-        """Write to stderr, without a line break."""
+        """Write the text to stderr, without a line break."""
         self._err.write(text)
         self._err.flush()
 
@@ -52,7 +52,7 @@ class PlainRenderer:
         self._write(self._out, line)
 
     def text(self, text: str) -> None:
-        """Write to stdout and flush."""
+        """Write the text to stdout and flush."""
         self._out.write(harmless(text) if self._out.isatty() else escape_controls(text))
         self._out.flush()
 
@@ -66,7 +66,7 @@ class PlainRenderer:
 
     def _write(self, stream: TextIO, line: Line) -> None:
         if not stream.isatty():
-            # Control characters are escaped, not removed: the file loses nothing and is safe to show on a terminal.
+            # Escaped, so that nothing is lost and a terminal may safely show the file.
             stream.write(escape_controls(line.plain.rstrip()) + "\n")
         else:
             for part in layout(harmless_line(line), _width(stream)):

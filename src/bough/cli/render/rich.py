@@ -22,12 +22,12 @@ _STYLES: Mapping[Style, str] = {
     "bad": "bold red",
     "id": "magenta",
 }
-"""Of the 8 colours of a terminal, only red and magenta have a contrast of 3:1 or more on both black and white (xterm's
-palette; yellow, cyan and green have 1.7:1 to 2.2:1 on white, blue 2.2:1 on black). Good news has no colour."""
+"""Of a terminal's 8 colours, only red and magenta have a contrast of 3:1 or more on both black and white (xterm's
+palette; yellow, cyan and green have 1.7:1 to 2.2:1 on white, blue 2.2:1 on black). So `good` has no colour."""
 
 
 class RichRenderer(PlainRenderer):
-    """Colours what the plain renderer writes, on each stream that is a terminal."""
+    """Adds colours to the plain renderer's output on each stream that is a terminal."""
 
     def __init__(self, out: TextIO, err: TextIO) -> None:
         super().__init__(out, err)
@@ -48,10 +48,10 @@ class RichRenderer(PlainRenderer):
         if console is None:
             super()._write_on_terminal(stream, line)
             return
-        # Soft wrap: the line is already laid out, and Rich would break it again by its own rules.
+        # `soft_wrap` disables Rich's line breaks, because the line is already laid out.
         console.print(Text.assemble(*((text, _STYLES[style]) for text, style in line.spans)), soft_wrap=True)
 
 
 def _console(stream: TextIO) -> Console:
-    # Without markup, "[bold]" in a title or an answer is printed as it is.
+    # `markup=False` prints "[bold]" in a title or an answer literally.
     return Console(file=stream, highlight=False, markup=False, emoji=False)

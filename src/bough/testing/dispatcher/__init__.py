@@ -1,4 +1,4 @@
-"""The contract of a dispatcher as tests: subclass it, give it an `open_tasks` fixture, and pytest runs every rule.
+"""The contract of a dispatcher, as tests. Subclass it with a `tasks` fixture, and pytest runs all tests.
 
 ```python
 class TestMyDispatcher(DispatcherContract):
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import pytest
 
-pytest.register_assert_rewrite(f"{__name__}.contract")  # so that failed assertions show their values
+pytest.register_assert_rewrite(f"{__name__}.contract")  # makes failed assertions show their values
 
 from bough.testing.dispatcher.contract import DispatcherContract, GatedAgent  # noqa: E402
 

@@ -24,12 +24,12 @@ from bough.tasks.stores.relational import RelationalTaskStore
 
 
 class GatedAgent:
-    """An agent whose tasks record their input and wait at a gate inside a tool, observable from the test.
+    """An agent whose tasks record their input and then wait inside a tool until the test opens the gate.
 
     Attributes:
         inputs: Inputs in the order of their first model request.
         begun: Inputs whose tool has started.
-        ended: Inputs whose tool has ended, also by an error or cancellation.
+        ended: Inputs whose tool has ended, including errors and cancellations.
     """
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class GatedAgent:
             self._changed.set()
         return "passed"
 
-    async def until(self, condition: Callable[[], bool]) -> None:
+    async def wait_until(self, condition: Callable[[], bool]) -> None:
         """Wait until a condition on `begun` and `ended` holds."""
         while not condition():
             self._changed.clear()
@@ -70,7 +70,7 @@ class GatedAgent:
 
 
 class DispatcherContract:
-    """Every rule of `Dispatcher`."""
+    """Tests of all rules of `Dispatcher`."""
 
     pytestmark = pytest.mark.anyio
 
@@ -99,8 +99,8 @@ class DispatcherContract:
         """Return a dispatcher for a store; subclasses override it."""
         raise NotImplementedError("a contract test needs a `dispatcher` method")
 
-    async def test_what_waits_is_run(self, make_broker: Callable[..., TaskBroker], gate: GatedAgent) -> None:
-        """Tasks submitted before any broker serves their queue, and tasks another broker submits meanwhile."""
+    async def test_waiting_tasks_are_run(self, make_broker: Callable[..., TaskBroker], gate: GatedAgent) -> None:
+        """A broker runs tasks submitted before it starts, and tasks that another broker submits meanwhile."""
         idle = make_broker()
         early = await idle.submit("early", agent_name="gated", queue="q")
         async with make_broker(queues=("q",)) as broker:
@@ -113,10 +113,8 @@ class DispatcherContract:
         assert sorted(gate.inputs) == ["early", "late"]
         await idle.aclose()
 
-    async def test_only_queues_that_are_served_are_run(
-        self, make_broker: Callable[..., TaskBroker], gate: GatedAgent
-    ) -> None:
-        """A task of another queue waits, whatever its priority."""
+    async def test_only_served_queues_are_run(self, make_broker: Callable[..., TaskBroker], gate: GatedAgent) -> None:
+        """A task in another queue remains pending, even with a higher priority."""
         idle = make_broker()
         other = await idle.submit("other", agent_name="gated", queue="other", priority=9)
         async with make_broker(queues=("q",)) as broker:
@@ -127,8 +125,10 @@ class DispatcherContract:
         assert gate.inputs == ["mine"]
         await idle.aclose()
 
-    async def test_priority_goes_first_then_age(self, make_broker: Callable[..., TaskBroker], gate: GatedAgent) -> None:
-        """One at a time: the order of a claim."""
+    async def test_tasks_are_ordered_by_priority_and_age(
+        self, make_broker: Callable[..., TaskBroker], gate: GatedAgent
+    ) -> None:
+        """A worker that runs one task at a time takes the highest priority first, then the oldest task."""
         idle = make_broker()
         submissions = (("a", 0), ("b", 5), ("c", -1), ("d", 5))
         ids = [await idle.submit(name, agent_name="gated", queue="q", priority=rank) for name, rank in submissions]
@@ -140,24 +140,26 @@ class DispatcherContract:
         assert gate.inputs == ["b", "d", "a", "c"]
         await idle.aclose()
 
-    async def test_no_more_run_at_once_than_is_said(
+    async def test_concurrency_limits_the_running_tasks(
         self, make_broker: Callable[..., TaskBroker], gate: GatedAgent
     ) -> None:
-        """The third of three begins when another has ended."""
+        """With a concurrency of 2, the third task begins when another task has ended."""
         idle = make_broker()
         ids = [await idle.submit(name, agent_name="gated", queue="q") for name in "abc"]
         async with make_broker(queues=("q",), concurrency=2) as broker:
             broker.register_agents([gate.spec])
-            await gate.until(lambda: len(gate.begun) == 2)
+            await gate.wait_until(lambda: len(gate.begun) == 2)
             await broker.cancel(ids[0])
-            await gate.until(lambda: len(gate.begun) == 3)
+            await gate.wait_until(lambda: len(gate.begun) == 3)
             assert gate.ended == ["a"]
             gate.open()
             assert (await broker.wait(ids[2])).state is TaskState.COMPLETED
         await idle.aclose()
 
-    async def test_what_may_not_start_yet_waits(self, make_broker: Callable[..., TaskBroker], gate: GatedAgent) -> None:
-        """It starts at its time, and not before."""
+    async def test_a_task_waits_for_its_start_time(
+        self, make_broker: Callable[..., TaskBroker], gate: GatedAgent
+    ) -> None:
+        """A task with `not_before` starts at that time, and not earlier."""
         idle = make_broker()
         gate.open()
         soon = datetime.now(UTC) + timedelta(seconds=1.5)
@@ -175,21 +177,21 @@ class DispatcherContract:
     async def test_a_running_task_is_cancelled_by_another_broker(
         self, make_broker: Callable[..., TaskBroker], gate: GatedAgent
     ) -> None:
-        """Its tool ends, and the task stays CANCELLED, with one event for it."""
+        """The tool ends, and the task is CANCELLED, with one event."""
         idle = make_broker()
         task_id = await idle.submit("one", agent_name="gated", queue="q")
         async with make_broker(queues=("q",)) as broker:
             broker.register_agents([gate.spec])
-            await gate.until(lambda: gate.begun == ["one"])
+            await gate.wait_until(lambda: gate.begun == ["one"])
             await idle.cancel(task_id)
-            await gate.until(lambda: gate.ended == ["one"])
+            await gate.wait_until(lambda: gate.ended == ["one"])
         require_states(await idle.poll(task_id), "pending", "running", "cancelled")
         await idle.aclose()
 
     async def test_a_pending_task_that_was_cancelled_is_not_run(
         self, make_broker: Callable[..., TaskBroker], gate: GatedAgent
     ) -> None:
-        """Its model is never called."""
+        """The model of a cancelled task is never called."""
         idle = make_broker()
         first, second = [await idle.submit(name, agent_name="gated", queue="q") for name in "ab"]
         await idle.cancel(first)
@@ -204,7 +206,7 @@ class DispatcherContract:
     async def test_a_doubled_delivery_is_harmless(
         self, tasks: RelationalTaskStore, make_broker: Callable[..., TaskBroker], gate: GatedAgent
     ) -> None:
-        """A task that is delivered three times runs once; a delivery of an unknown task is ignored."""
+        """A task that is delivered three times runs once, and the delivery of an unknown task is ignored."""
         idle = make_broker()
         dispatcher = idle.dispatcher
         task_id = await idle.submit("one", agent_name="gated", queue="q")
@@ -216,17 +218,17 @@ class DispatcherContract:
         async with make_broker(queues=("q",), concurrency=1) as broker:
             broker.register_agents([gate.spec])
             await broker.wait(task_id)
-            # Queued after the deliveries: when this task has run, all of them have been processed.
+            # Submitted after the deliveries, so when this task has run, all deliveries have been processed.
             last = await broker.wait(await idle.submit("last", agent_name="gated", queue="q"))
             assert last.state is TaskState.COMPLETED
         require_states(await idle.poll(task_id), "pending", "running", "completed")
         assert gate.inputs == ["one", "last"]
         await idle.aclose()
 
-    async def test_what_was_handed_back_is_delivered_again(
+    async def test_a_task_that_was_handed_back_is_delivered_again(
         self, make_broker: Callable[..., TaskBroker], gate: GatedAgent
     ) -> None:
-        """A second worker continues with it."""
+        """A second worker continues a task that a stopping worker returned to its queue."""
         idle = make_broker()
         task_id = await idle.submit("one", agent_name="gated", queue="q")
         first = make_broker(queues=("q",))
@@ -235,7 +237,7 @@ class DispatcherContract:
         running = asyncio.create_task(
             first.dispatcher.run(first.worker, queues=("q",), concurrency=1, stopping=stopping)
         )
-        await gate.until(lambda: gate.begun == ["one"])
+        await gate.wait_until(lambda: gate.begun == ["one"])
         stopping.set()
         first.worker.stop_all("hand_back")
         await running
@@ -251,7 +253,7 @@ class DispatcherContract:
     async def test_an_agent_that_is_registered_later_is_served(
         self, make_broker: Callable[..., TaskBroker], gate: GatedAgent
     ) -> None:
-        """Its private queue is served too, while the broker is entered; running tasks continue."""
+        """A running broker starts to serve the private queue of a new agent; running tasks continue."""
         other = GatedAgent()
         second = other.spec.model_copy(update={"name": "second"})
         idle = make_broker()
@@ -260,7 +262,7 @@ class DispatcherContract:
         async with make_broker(queues=("q",)) as broker:
             broker.register_agents([gate.spec])
             running = await idle.submit("one", agent_name="gated", queue="q")
-            await gate.until(lambda: gate.begun == ["one"])
+            await gate.wait_until(lambda: gate.begun == ["one"])
             broker.register_agents([second])
             other.open()
             assert (await broker.wait(private)).result == "done private"
@@ -268,24 +270,24 @@ class DispatcherContract:
             assert (await broker.wait(running)).attempts == 1
         await idle.aclose()
 
-    async def test_a_task_of_a_queue_that_nobody_serves_is_run_by_who_submitted_it(
+    async def test_a_broker_runs_its_own_tasks_of_any_queue(
         self, make_broker: Callable[..., TaskBroker], gate: GatedAgent
     ) -> None:
-        """An entered broker runs its own tasks, whatever their queue; with `queues=()` no other ones."""
+        """A running broker runs the tasks that it submitted, in any queue; with `queues=()` it runs no others."""
         idle = make_broker()
-        stranger = await idle.submit("stranger", agent_name="gated")
+        other = await idle.submit("other", agent_name="gated")
         gate.open()
         async with make_broker(queues=()) as broker:
             broker.register_agents([gate.spec])
             own = await broker.wait(await broker.submit("own", agent_name="gated", queue="elsewhere"))
             assert own.result == "done own"
-            assert (await broker.poll(stranger)).state is TaskState.PENDING
+            assert (await broker.poll(other)).state is TaskState.PENDING
         await idle.aclose()
 
-    async def test_a_row_of_a_newer_format_is_left(
+    async def test_a_row_of_a_newer_format_is_not_run(
         self, tasks: RelationalTaskStore, make_broker: Callable[..., TaskBroker], gate: GatedAgent
     ) -> None:
-        """A worker of an older version runs what it can read, and leaves other rows unchanged."""
+        """A worker runs the tasks that it can read, and leaves rows of a newer version unchanged."""
         idle = make_broker()
         newer, current = [await idle.submit(name, agent_name="gated", queue="q") for name in ("newer", "known")]
         await tasks.change(lambda tables: tables.connection.execute(_NEWER_FORMAT) and None)
@@ -294,17 +296,15 @@ class DispatcherContract:
         async with make_broker(queues=("q",), concurrency=1) as broker:
             broker.register_agents([gate.spec])
             await broker.wait(current)
-            # Also by id: a dispatcher may deliver a task without searching for it.
+            # Also by id, because a dispatcher may deliver a task without a search.
             assert await tasks.claim(owner(), id=newer) is None
         final = await idle.poll(newer)
         assert (final, final.state) == (initial, TaskState.PENDING)
         assert gate.inputs == ["known"]
         await idle.aclose()
 
-    async def test_a_worker_ends_when_it_is_told_to(
-        self, make_broker: Callable[..., TaskBroker], gate: GatedAgent
-    ) -> None:
-        """`serve(once=True)` runs the waiting tasks; an idle worker stops at once."""
+    async def test_a_worker_ends_on_request(self, make_broker: Callable[..., TaskBroker], gate: GatedAgent) -> None:
+        """`serve(once=True)` ends after the waiting tasks; an idle worker stops at once."""
         idle = make_broker()
         gate.open()
         ids = [await idle.submit(name, agent_name="gated", queue="q") for name in "ab"]
@@ -320,6 +320,6 @@ _NEWER_FORMAT = "update task set format = format + 1 where k = (select min(k) fr
 
 
 def require_states(task: Task, *states: str) -> None:
-    """Check that a task went through these states, with one event each."""
+    """Assert that a task went through these states, with one event each."""
     recorded = [event.payload["state"] for event in task.events if event.event_type is EventType.STATE_CHANGE]
     assert recorded == list(states)

@@ -1,15 +1,15 @@
-"""The contract of a code executor as tests: subclass `ExecutorContract` and define the fixture `executor`.
+"""The contract of a code executor, as tests. Subclass `ExecutorContract` with an `executor` fixture.
 
 ```python
 class TestMine(ExecutorContract):
     @pytest.fixture
     async def executor(self):
-        mine = MyExecutor()
-        yield mine
-        await mine.aclose()
+        executor = MyExecutor()
+        yield executor
+        await executor.aclose()
 ```
-The kernel tells whether a process is really gone: the process holds a lock on a file in a workspace, and the test on
-the host tries to take that lock. Nothing here sleeps to wait for anything.
+To check that a process has ended, the process locks a file in the workspace, and the test on the host tries to take the
+lock. Tests do not sleep to wait for processes.
 """
 
 from __future__ import annotations
@@ -17,9 +17,7 @@ from __future__ import annotations
 import pytest
 
 _PARTS = ("base", "results", "requests", "ending", "volume", "files")
-pytest.register_assert_rewrite(
-    *(f"{__name__}.{part}" for part in _PARTS)
-)  # so that failed assertions show their values
+pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))  # makes failed assertions show their values
 
 from bough.testing.executor_contract.base import DAEMONS, HOLD_LOCK, lock_is_free  # noqa: E402
 from bough.testing.executor_contract.ending import EndingContract  # noqa: E402
@@ -32,8 +30,8 @@ __all__ = ["DAEMONS", "HOLD_LOCK", "ExecutorContract", "lock_is_free"]
 
 
 class ExecutorContract(ResultsContract, RequestsContract, EndingContract, VolumeContract, FilesContract):
-    """The promises of the `CodeExecutor` protocol; every executor keeps all of them.
+    """Tests of all rules of the `CodeExecutor` protocol.
 
     Attributes:
-        tells_of_memory: Whether it distinguishes running out of memory from other kills; false must be documented.
+        tells_of_memory: Whether the executor distinguishes exceeded memory from other kills; False must be documented.
     """

@@ -1,4 +1,4 @@
-"""Fixtures of the executor contract, and how it checks that a process has exited."""
+"""Fixtures of the executor contract, and a check that processes have ended."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import fcntl
 lock = open("lock", "a")
 fcntl.flock(lock, fcntl.LOCK_EX)
 """
-"""Source that takes a lock, which is held as long as any process that inherited it lives."""
+"""Source that takes a lock. It is held as long as a process that inherited it is alive."""
 
 DAEMONS = (
     HOLD_LOCK
@@ -45,11 +45,11 @@ print("daemons are up", flush=True)
 lock.close()
 """
 )
-"""Source that starts three daemons that resist being ended."""
+"""Source that starts three daemons that are difficult to end."""
 
 
 def lock_is_free(folder: Path) -> bool:
-    """Whether no process holds the lock that `HOLD_LOCK` took in `folder`."""
+    """Return whether no process holds the lock that `HOLD_LOCK` took in `folder`."""
     with open(folder / "lock") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -71,7 +71,7 @@ class Contract:
 
     @pytest.fixture
     def workspace(self, tmp_path: Path) -> Path:
-        """A folder of the caller, used directly as `/work` instead of a new temporary folder."""
+        """A folder of the caller that is used as `/work` instead of a new temporary folder."""
         folder = tmp_path / "workspace"
         folder.mkdir()
         return folder

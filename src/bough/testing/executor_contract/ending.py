@@ -20,11 +20,11 @@ from bough.testing.executor_contract.base import DAEMONS, HOLD_LOCK, Contract, l
 class EndingContract(Contract):
     """Rules for the end of a run."""
 
-    async def test_timeout_0_is_at_once(self, executor: CodeExecutor) -> None:
+    async def test_timeout_0_ends_at_once(self, executor: CodeExecutor) -> None:
         result = await self.run(executor, "print('never')", timeout_seconds=0)
         assert (result.timed_out, result.killed_by, result.exit_code, result.stdout) == (True, "timeout", None, b"")
 
-    async def test_no_timeout_is_the_executors_own(self, executor: CodeExecutor) -> None:
+    async def test_without_a_timeout_the_default_applies(self, executor: CodeExecutor) -> None:
         assert (await self.run(executor, "print(1)", timeout_seconds=None)).ok
 
     @pytest.mark.parametrize("seconds", [-1.0, -0.001, float("nan"), float("inf")])
@@ -66,7 +66,7 @@ class EndingContract(Contract):
         code = DAEMONS + "open('up', 'w').write('x')\ntime.sleep(1000)"
         with open(workspace / "up", "r+b", buffering=0) as up:
             running = asyncio.ensure_future(self.run(executor, code, workspace=str(workspace)))
-            # Not by a thread that reads: when the run fails, nobody writes, and the thread could never be ended.
+            # Not with a thread, because if the run fails, no one writes, and a reading thread would never end.
             reading = asyncio.ensure_future(anyio.wait_readable(up))
             await asyncio.wait([running, reading], return_when=asyncio.FIRST_COMPLETED)
             if running.done():
@@ -79,14 +79,14 @@ class EndingContract(Contract):
         assert lock_is_free(workspace)
 
     async def test_a_cancel_scope_ends_the_whole_tree(self, executor: CodeExecutor, workspace: Path) -> None:
-        """It cancels in every turn of the event loop, also during clean-up."""
+        """A cancel scope cancels in every iteration of the event loop, also during clean-up."""
         os.mkfifo(workspace / "up")
         os.chmod(workspace / "up", 0o666)
         code = DAEMONS + "open('up', 'w').write('x')\ntime.sleep(1000)"
         with open(workspace / "up", "r+b", buffering=0) as up:
             async with anyio.create_task_group() as group:
                 group.start_soon(lambda: self.run(executor, code, workspace=str(workspace)))
-                await anyio.wait_readable(up)  # ended by the group when the run fails; a reading thread could not be
+                await anyio.wait_readable(up)  # not with a thread, because the group could not end it if the run fails
                 assert not lock_is_free(workspace)
                 group.cancel_scope.cancel()
         assert lock_is_free(workspace)

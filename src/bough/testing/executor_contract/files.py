@@ -23,7 +23,7 @@ class FilesContract(Contract):
     """Rules for input and output files, and the caller's workspace."""
 
     async def test_modules_of_the_program_may_have_any_name(self, executor: CodeExecutor) -> None:
-        """Even the names of bough's own modules in the sandbox."""
+        """Including the names of bough's own modules in the sandbox."""
         names = ("contained", "init", "keeper", "mounts", "program", "session", "zygote")
         files = [File(path=f"{name}.py", content=f"x = {name!r}".encode()) for name in names]
         code = f"import sys\nsys.path.insert(0, '.')\nimport {', '.join(names)}\n"
@@ -67,7 +67,7 @@ class FilesContract(Contract):
             "\ud800",
         ],
     )
-    async def test_names_that_lead_elsewhere_are_refused(self, executor: CodeExecutor, name: str) -> None:
+    async def test_unsafe_file_names_are_rejected(self, executor: CodeExecutor, name: str) -> None:
         with pytest.raises(InvalidInput):
             await self.run(executor, "pass", input_files=(File(path=name, content=b""),))
 
@@ -114,14 +114,14 @@ class FilesContract(Contract):
         assert caught.value.hint
 
     @pytest.mark.parametrize("name", ["new\nline", "tab\t", "by\udcfftes", "\x1b[31m", "-rf", "*", "$HOME"])
-    async def test_strange_names_arrive_as_they_are(self, executor: CodeExecutor, name: str) -> None:
-        """A name may have any bytes except NUL and slash; unprintable names are not returned."""
+    async def test_unusual_names_are_unchanged(self, executor: CodeExecutor, name: str) -> None:
+        """A name may contain any bytes except NUL and slash; files with unprintable names are not returned."""
         code = (
             "import os\n"
             "name, = os.listdir('.')\n"
             "print(ascii(name))\n"
             "try: open(name, 'a').write('more')\n"
-            "except OSError: print('not for writing')"  # where a supervisor knows names as text only
+            "except OSError: print('not for writing')"  # by a supervisor that handles names only as text
         )
         result = await self.run(executor, code, input_files=(File(path=name, content=b"x"),))
         printed_name, *refused = result.stdout.decode().splitlines()
@@ -130,7 +130,7 @@ class FilesContract(Contract):
         assert returned == ({name: b"xmore"} if name.isprintable() else {})
         assert len(returned) + len(result.output_skipped) + len(refused) == 1
 
-    async def test_only_new_and_changed_files_come_back(self, executor: CodeExecutor) -> None:
+    async def test_only_new_and_changed_files_are_returned(self, executor: CodeExecutor) -> None:
         files = (File(path="same", content=b"1"), File(path="other", content=b"1"))
         code = (
             "import os\n"
@@ -142,7 +142,7 @@ class FilesContract(Contract):
         result = await self.run(executor, code, input_files=files)
         assert {file.path: file.content for file in result.output_files} == {"other": b"2", "deep/er/new": bytes(3)}
 
-    async def test_a_change_that_hides_its_traces_comes_back(self, executor: CodeExecutor) -> None:
+    async def test_a_change_with_restored_times_is_returned(self, executor: CodeExecutor) -> None:
         code = (
             "import os\n"
             "old = os.stat('f')\n"
@@ -152,12 +152,12 @@ class FilesContract(Contract):
         result = await self.run(executor, code, input_files=(File(path="f", content=b"1"),))
         assert [file.content for file in result.output_files] == [b"2"]
 
-    async def test_globs_choose_what_comes_back(self, executor: CodeExecutor) -> None:
+    async def test_globs_select_the_returned_files(self, executor: CodeExecutor) -> None:
         code = "import os\nos.makedirs('a/b')\nfor n in ('x.csv', 'x.txt', 'a/y.csv', 'a/b/z.csv'): open(n, 'w')"
         result = await self.run(executor, code, output_globs=("*.csv", "a/**/z.*"))
         assert [file.path for file in result.output_files] == ["a/b/z.csv", "x.csv"]
 
-    async def test_links_pipes_and_sparse_files_stay_behind(self, executor: CodeExecutor) -> None:
+    async def test_links_pipes_and_sparse_files_are_not_returned(self, executor: CodeExecutor) -> None:
         code = (
             "import os\n"
             "os.symlink('/etc/passwd', 'symlink'); os.symlink('/', 'folder')\n"
@@ -175,7 +175,7 @@ class FilesContract(Contract):
         assert "link" in reasons["two"]
         assert "bytes" in reasons["sparse"]
 
-    async def test_too_many_files_are_counted_not_sent(self, executor: CodeExecutor) -> None:
+    async def test_files_over_the_limit_are_only_listed(self, executor: CodeExecutor) -> None:
         limits = ExecutionLimits(output_files=10)
         result = await self.run(executor, "for i in range(50): open(f'f{i:02}', 'w')", limits=limits)
         assert len(result.output_files) == 10

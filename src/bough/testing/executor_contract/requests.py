@@ -29,7 +29,7 @@ class RequestsContract(Contract):
 
         assert (await self.run(executor, code, stdin=data)).stdout.decode().strip() == hashlib.sha256(data).hexdigest()
 
-    async def test_text_and_path_objects_are_taken(self, executor: CodeExecutor, workspace: Path) -> None:
+    async def test_text_and_path_objects_are_accepted(self, executor: CodeExecutor, workspace: Path) -> None:
         (workspace / "there").write_text("in the workspace")
         request = CodeExecutionInput(
             code="import sys; print(sys.stdin.read(), open('file').read(), open('there').read())",
@@ -40,7 +40,7 @@ class RequestsContract(Contract):
         result = await executor.execute(request)
         assert (result.text, result.error_text) == ("grün ü in the workspace\n", "")
 
-    async def test_half_a_character_is_refused(self) -> None:
+    async def test_lone_surrogates_are_rejected(self) -> None:
         with pytest.raises(InvalidInput):
             CodeExecutionInput(code="pass", stdin="\ud800")
         with pytest.raises(InvalidInput):
@@ -65,9 +65,7 @@ class RequestsContract(Contract):
         result = await self.run(executor, 'echo "$1"; exit 7', language="sh", argv=("a  b",))
         assert (result.stdout, result.exit_code) == (b"a  b\n", 7)
 
-    async def test_a_script_of_a_mounted_folder_finds_its_neighbours(
-        self, executor: CodeExecutor, tmp_path: Path
-    ) -> None:
+    async def test_a_mounted_script_imports_its_neighbours(self, executor: CodeExecutor, tmp_path: Path) -> None:
         scripts = tmp_path / "skill" / "scripts"
         scripts.mkdir(parents=True)
         (scripts / "main.py").write_text("import neighbour, sys; print(neighbour.NAME, sys.argv[1:], __name__)")

@@ -28,17 +28,17 @@ class ResultsContract(Contract):
         assert result.killed_by is None
         assert result.signal is None
 
-    async def test_text_of_bytes_that_are_none(self, executor: CodeExecutor) -> None:
+    async def test_invalid_utf8_is_replaced_in_text(self, executor: CodeExecutor) -> None:
         code = "import os; os.write(1, b'a\\xff'); os.write(2, 'ü'.encode())"
         result = await self.run(executor, code)
         assert (result.stdout, result.text, result.error_text) == (b"a\xff", "a\ufffd", "ü")
 
-    async def test_a_call_that_waits(self, executor: CodeExecutor) -> None:
+    async def test_execute_sync_waits_for_the_result(self, executor: CodeExecutor) -> None:
         request = CodeExecutionInput(code="print('waited for')")
         assert (await asyncio.to_thread(executor.execute_sync, request)).text == "waited for\n"
         assert (await asyncio.to_thread(executor.execute_sync, request)).ok
 
-    async def test_the_end_of_a_block_closes(self, executor: CodeExecutor) -> None:
+    async def test_the_end_of_the_block_closes_the_executor(self, executor: CodeExecutor) -> None:
         async with executor as same:
             assert same is executor
             assert (await self.run(executor, "print(1)")).ok
@@ -78,7 +78,7 @@ class ResultsContract(Contract):
         assert (result.exit_code, result.signal, result.timed_out) == (None, number, False)
         assert result.stdout == b"here\n"
 
-    async def test_bytes_come_through_unchanged(self, executor: CodeExecutor) -> None:
+    async def test_bytes_are_unchanged(self, executor: CodeExecutor) -> None:
         everything = bytes(range(256)) * 16
         code = "import sys; sys.stdout.buffer.write(bytes(range(256)) * 16)"
         assert (await self.run(executor, code)).stdout == everything
@@ -123,13 +123,13 @@ class ResultsContract(Contract):
         )
         assert (await self.run(executor, code)).stdout == b"[]\n"
 
-    async def test_it_says_who_it_is(self, executor: CodeExecutor) -> None:
+    async def test_the_executor_describes_itself(self, executor: CodeExecutor) -> None:
         assert executor.name
         assert executor.default_timeout_seconds > 0
         assert isinstance(executor.stateful, bool)
         assert await executor.healthy()
 
-    async def test_a_run_that_asks_for_state_has_it_or_is_refused(self, executor: CodeExecutor) -> None:
+    async def test_state_is_kept_or_rejected(self, executor: CodeExecutor) -> None:
         try:
             await self.run(executor, "kept = 1", execution_id="abc-2", stateful=True)
         except NotSupported as error:
@@ -138,7 +138,7 @@ class ResultsContract(Contract):
         else:
             assert (await self.run(executor, "print(kept)", execution_id="abc-2", stateful=True)).stdout == b"1\n"
 
-    async def test_the_execution_id_comes_back(self, executor: CodeExecutor) -> None:
+    async def test_the_execution_id_is_returned(self, executor: CodeExecutor) -> None:
         assert (await self.run(executor, "pass", execution_id="abc-1")).execution_id == "abc-1"
 
     async def test_closing_twice_and_opening_again(self, executor: CodeExecutor) -> None:

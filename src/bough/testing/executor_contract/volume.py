@@ -18,8 +18,8 @@ from bough.testing.executor_contract.base import Contract
 class VolumeContract(Contract):
     """Rules for large output, large memory, and concurrent runs."""
 
-    async def test_memory_that_ran_out_is_told(self, executor: CodeExecutor) -> None:
-        """No process alone exceeds the limit, but together they do; the largest one, the program, is killed."""
+    async def test_exceeded_memory_is_reported(self, executor: CodeExecutor) -> None:
+        """No process exceeds the limit, but their sum does; the largest one, the program, is killed."""
         code = (
             "import os, time\n"
             "reading, writing = os.pipe()\n"

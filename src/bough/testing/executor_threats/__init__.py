@@ -1,9 +1,9 @@
-"""Attacks that every sandbox must stop, as tests: subclass `ExecutorThreats` and define the fixture `executor`.
+"""Attacks that every sandbox must stop, as tests. Subclass `ExecutorThreats` with an `executor` fixture.
 
-Every attack targets something on the host: a secret, a folder, a listener, a process. The host decides whether it
-succeeded: whether the secret came out, the folder changed, the listener was reached, the process is alive. If an attack
-leaves no trace on the host (a system call that must not reach the kernel), the probe's own report counts, and only
-against the sandbox. An executor without a sandbox fails these tests, which shows that the attacks work.
+Every attack targets something on the host: a secret, a folder, a listener, a process. The test checks on the host
+whether the attack succeeded: whether the secret was read, the folder changed, the listener reached, the process killed.
+Some attacks, such as forbidden system calls, leave no trace on the host. Their own report then decides, and can only
+fail the test. An executor without a sandbox fails these tests; this proves that the attacks work.
 """
 
 from __future__ import annotations
@@ -14,9 +14,7 @@ _PARTS = (
     *("base", "home", "identity", "reading", "writing", "names"),
     *("network", "kernel", "processes", "sessions", "bombs"),
 )
-pytest.register_assert_rewrite(
-    *(f"{__name__}.{part}" for part in _PARTS)
-)  # so that failed assertions show their values
+pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))  # makes failed assertions show their values
 
 from bough.testing.executor_threats.bombs import BombsThreats  # noqa: E402
 from bough.testing.executor_threats.home import HomeThreats  # noqa: E402
@@ -45,8 +43,8 @@ class ExecutorThreats(
     SessionThreats,
     BombsThreats,
 ):
-    """Attacks on the host; every one must fail.
+    """Attacks on the host, all of which must fail.
 
-    A subclass may set `let_through`: the names of attacks that its sandbox is documented not to stop. They are then
-    expected to succeed, and the test fails when they do not.
+    A subclass may set `let_through`: the names of attacks that its sandbox, as documented, does not stop. These must
+    succeed; otherwise the test fails.
     """

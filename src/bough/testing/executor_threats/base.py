@@ -1,4 +1,4 @@
-"""Fixtures of the attacks: secrets, folders and processes on the host."""
+"""Fixtures for the attacks: secrets, folders and processes on the host."""
 
 # ruff: noqa: S603 - tests: their names say what they do
 from __future__ import annotations
@@ -36,12 +36,12 @@ class Threats:
     def _expect_documented(self, request: pytest.FixtureRequest) -> None:
         name = request.node.name
         if name in self.let_through or name.split("[")[0] in self.let_through:
-            # Strict: an attack that is stopped after all must be removed from `let_through`.
+            # `strict` fails the test if the attack is stopped, so that it is removed from `let_through`.
             request.node.add_marker(pytest.mark.xfail(strict=True, reason="documented: this executor does not stop it"))
 
     @pytest.fixture
     def canary(self) -> str:
-        """A text that must never come out."""
+        """A secret text that no attack may read."""
         return f"canary-{uuid.uuid4().hex}"
 
     @pytest.fixture
@@ -54,7 +54,7 @@ class Threats:
 
     @pytest.fixture
     def workspace(self, tmp_path: Path) -> Path:
-        """A folder of the caller, to be used as `/work` itself."""
+        """A folder of the caller that is used as `/work`."""
         folder = tmp_path / "workspace"
         folder.mkdir()
         return folder
@@ -67,7 +67,7 @@ class Threats:
             [sys.executable, "-I", "-S", "-c", code, canary], stdout=subprocess.PIPE, env={"SECRET": canary}
         )
         assert process.stdout is not None
-        # Only then has the process executed Python, and `/proc` shows the secret.
+        # After this line the process has executed Python, and `/proc` shows the secret.
         assert process.stdout.readline() == b"up\n"
         yield process
         process.kill()

@@ -184,7 +184,7 @@ class BombsThreats(Threats):
         assert peak < 1536 << 20
 
     async def test_memory_bomb_of_pages_that_are_not_mapped(self, executor: CodeExecutor) -> None:
-        """Shared memory lives as long as one page of it is mapped, and no process shows the others."""
+        """Shared memory exists as long as one of its pages is mapped, but processes are charged only mapped pages."""
         limits = ExecutionLimits(memory_bytes=128 << 20)
         running = asyncio.ensure_future(self.run(executor, _KEEP_ONE_PAGE, timeout_seconds=30, limits=limits))
         peak = await _measure_peak(_read_shared_memory, running)
@@ -192,7 +192,7 @@ class BombsThreats(Threats):
         assert peak < 600 << 20
 
     async def test_memory_bomb_of_socket_buffers(self, executor: CodeExecutor) -> None:
-        """Sent but unread data are charged to no process."""
+        """Data that was sent but not read is not charged to any process."""
         limits = ExecutionLimits(memory_bytes=128 << 20)
         result = await self.run(executor, _FILL_SOCKETS, timeout_seconds=30, limits=limits)
         assert result.killed_by != "timeout"
@@ -218,7 +218,7 @@ class BombsThreats(Threats):
         assert peak < 1024 << 20
 
     async def test_disk_bomb_of_files_without_names(self, executor: CodeExecutor) -> None:
-        """Each of seven ways to keep a file that was removed holds 10 MiB: all are counted, those seen once each."""
+        """Each of seven ways to keep a removed file uses 10 MiB. All are counted, and visible files only once."""
         limits = ExecutionLimits(work_bytes=64 << 20, file_size_bytes=2 << 20)
         result = await self.run(executor, _HOLD, "hide", timeout_seconds=30, limits=limits)
         assert result.killed_by == "work_bytes", result.stderr
@@ -274,7 +274,7 @@ async def _measure_peak(measure: Any, running: Any) -> int:
     start = highest = measure()
     task = asyncio.ensure_future(running)
     while not task.done():
-        # A sample every 20 ms, since a peak between two samples is not seen.
+        # A sample every 20 ms; shorter peaks may be missed.
         await asyncio.wait([task], timeout=0.02)
         highest = max(highest, measure())
     await task

@@ -55,7 +55,7 @@ SYSCALLS: dict[str, tuple[int, int, tuple[int, ...]]] = {
     "fanotify_init": (300, 262, (0, 0)),
     "clone3": (435, 435, (0, 0)),
 }
-"""System calls that scripts do not need, with numbers and harmless arguments."""
+"""System calls that scripts do not need: numbers, and arguments that do no harm."""
 
 CALL = """
 import ctypes, errno, sys

@@ -1,4 +1,4 @@
-"""Attacks on names in a workspace that configure later runs, and on names that change while a run starts."""
+"""Attacks on names in a workspace that configure later runs, and attacks that swap names while a run starts."""
 
 # ruff: noqa: D102, S603, ASYNC240 - tests: their names say what they do
 from __future__ import annotations
@@ -105,8 +105,8 @@ while True:
     name = random.choice(names)
     for step, most_seconds in steps:
         try: step(name)
-        except OSError: pass  # it was there, or the host set it aside
-        # It is a folder often enough for runs to start, and a link many times while one does.
+        except OSError: pass  # the name exists, or the host moved it
+        # The pauses make it a folder long enough for runs to start, and a link many times during a start.
         if most_seconds: time.sleep(random.random() * most_seconds)
 """
 
@@ -123,7 +123,7 @@ for name in ('/work/.agents', '/shown*', '/work/shown*', '/work/*/.git'):
 
 
 class NameThreats(Threats):
-    """Attacks on the names of a workspace that are guarded."""
+    """Attacks on guarded names in a workspace."""
 
     async def test_change_what_is_guarded(self, executor: CodeExecutor, workspace: Path) -> None:
         for name in (
@@ -146,7 +146,7 @@ class NameThreats(Threats):
             assert files[0].stat().st_mode & 0o111 == 0
 
     async def test_change_a_repository_of_another_name(self, executor: CodeExecutor, workspace: Path) -> None:
-        """A bare one, and the target of a `.git` file: git runs commands from their configuration."""
+        """A bare repository, and the target of a `.git` file, because git runs commands from their configuration."""
         for folder in ("a/bare", "separate"):
             (workspace / folder / "objects").mkdir(parents=True)
             (workspace / folder / "refs").mkdir()
@@ -162,8 +162,8 @@ class NameThreats(Threats):
             assert sorted(os.listdir(workspace / folder)) == ["HEAD", "config", "objects", "refs"]
         assert (workspace / "project" / ".git").read_text() == "gitdir: ../separate\n"
         for folder in ("made", "made/inner", "worktree"):
-            assert "HEAD" not in os.listdir(workspace / folder), "git takes none of them for a repository"
-            assert (workspace / folder / "config").exists(), "the rest is left alone"
+            assert "HEAD" not in os.listdir(workspace / folder), "git must not accept it as a repository"
+            assert (workspace / folder / "config").exists(), "other files must remain"
         assert (workspace / "HEAD").read_text() == "no repository"
 
     async def test_make_what_is_guarded(self, executor: CodeExecutor, workspace: Path) -> None:
@@ -187,7 +187,7 @@ class NameThreats(Threats):
         assert len([path for path in set_aside if path.endswith("y/.git")]) == 1
 
     async def test_what_a_person_keeps_is_left_alone(self, executor: CodeExecutor, workspace: Path) -> None:
-        """The other side of the attack: neither a moved repository nor a name of another kind is touched."""
+        """No attack: a moved repository, and guarded names with other kinds of entries, remain unchanged."""
         (workspace / "repository" / ".git").mkdir(parents=True)
         (workspace / "repository" / ".git" / "config").write_text("as it was")
         (workspace / ".claude").symlink_to("elsewhere")
@@ -205,13 +205,13 @@ class NameThreats(Threats):
 
 
 class MountThreats(Threats):
-    """Attacks on mounts of a run, by swapping names while the run starts.
+    """Attacks on the mounts of a run that swap names while the run starts.
 
     Attributes:
-        rounds: Number of mounted names over all runs that start while names are swapped.
-        names_at_once: Names mounted and swapped per run; each counts as a round. Raise it for executors that start
-            slowly.
-        seconds: No further round starts after this time. BOUGH_RACE_ROUNDS overrides `rounds` and lifts the limit.
+        rounds: Total number of names that are mounted while they are swapped.
+        names_at_once: Names that are mounted and swapped per run; each counts as a round. Increase it for executors
+            that start slowly.
+        seconds: No run starts after this time. BOUGH_RACE_ROUNDS overrides `rounds` and removes this limit.
     """
 
     rounds: ClassVar[int] = 5
@@ -240,7 +240,7 @@ class MountThreats(Threats):
         names: list[str],
         mounts: tuple[Mount, ...],
     ) -> None:
-        """Start runs while folders are swapped for links to a secret; a refused run is acceptable."""
+        """Start runs while folders are replaced by links to a secret. A run may fail, but must not read the secret."""
         for name in names:
             (workspace / name).mkdir(parents=True)
         (outside / "secret").write_text(canary)
@@ -254,7 +254,7 @@ class MountThreats(Threats):
                     result = await self.run(executor, _LOOK, workspace=str(workspace), mounts=mounts)
                 except BoughError as error:
                     refused[type(error).__name__] += 1
-                    os.sched_yield()  # refusals are quick; let the swapping process run on a shared processor
+                    os.sched_yield()  # failed starts are quick; let the swapping process run if it shares the processor
                     continue
                 started += 1
                 assert canary.encode() not in self.everything(result), f"run {started}"
@@ -264,14 +264,14 @@ class MountThreats(Threats):
 
 @contextmanager
 def _swap_names(workspace: Path, names: list[str], outside: Path) -> Generator[None]:
-    """Repeatedly swap folders of the workspace for links to `outside` and back, in another process."""
+    """During the block, another process replaces folders of the workspace by links to `outside` and back."""
     command = [sys.executable, "-I", "-S", "-c", _SWAP, str(workspace), str(outside), *names]
     swapping = subprocess.Popen(command, stdout=subprocess.PIPE)
     try:
         assert swapping.stdout is not None
         assert swapping.stdout.readline() == b"up\n"
         yield
-        assert swapping.poll() is None, "it continues to the end"
+        assert swapping.poll() is None, "the swapping process must not end early"
     finally:
         swapping.kill()
         swapping.communicate()

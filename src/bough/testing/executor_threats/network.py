@@ -89,7 +89,7 @@ class NetworkThreats(Threats):
     async def test_reach_a_datagram_socket_from_a_pair(
         self, executor: CodeExecutor, workspace: Path, place: str
     ) -> None:
-        """One of a pair can be given an address all the same, for a message or for good; a link may lead to it."""
+        """A socket of a pair can be connected to another address, or send to it; a link may lead to the address."""
         code = (
             "import array, os, socket, sys\n"
             "try: os.symlink(sys.argv[1], '/work/link')\n"
@@ -134,13 +134,13 @@ def _listener(family: int, kind: int, address: Any) -> socket.socket:
     listener.bind(address)
     if kind == socket.SOCK_STREAM:
         listener.listen()
-    # `accept` and `recv` then fail at once if nothing arrived, so the check does not wait.
+    # Non-blocking, so that `accept` and `recv` fail at once if nothing arrived.
     listener.setblocking(False)
     return listener
 
 
 def _own_address() -> str:
-    """Return an address of this machine that is not a loopback, if it has one."""
+    """Return an address of this machine that is not a loopback address, if there is one."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))

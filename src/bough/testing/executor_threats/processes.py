@@ -1,4 +1,4 @@
-"""Attacks that limit or reschedule processes of others."""
+"""Attacks that limit or reschedule other processes."""
 
 # ruff: noqa: D102 - tests: their names say what they do
 from __future__ import annotations

@@ -49,7 +49,7 @@ for root in ("/etc", "/root", "/home", "/tmp", "/var/tmp", "/dev/shm", "/run", "
             if not folder.startswith("/run/bough"):
                 tell(os.path.join(folder, name))
 """
-"""Source that searches for canaries everywhere and at the given paths."""
+"""Source that searches for canaries in common folders, in other processes and at the given paths."""
 
 
 class ReadingThreats(Threats):
@@ -114,7 +114,7 @@ class ReadingThreats(Threats):
     async def test_read_the_input_of_a_run_as_another_user(
         self, executor: CodeExecutor, workspace: Path, canary: str
     ) -> None:
-        """While a run lasts, its inputs are stored nowhere that another user of the machine can read."""
+        """During a run, other users of the machine cannot read its inputs."""
         os.mkfifo(workspace / "up")
         os.chmod(workspace / "up", 0o666)
         code = f"secret = '{canary}'\nopen('up', 'w').write('x')\nimport time; time.sleep(1000)"

@@ -121,8 +121,8 @@ class WritingThreats(Threats):
         assert [folder for folder in folders if os.path.exists(os.path.join(folder, name))] == []
 
     async def test_change_what_lies_outside(self, executor: CodeExecutor, outside: Path) -> None:
-        """By every call that changes a tree without opening a file; a supervisor may make it for the program."""
-        # Outside of /tmp as well, which a sandbox replaces: a real host folder has to be protected too.
+        """With all calls that change a tree without opening a file; a supervisor may make these for the program."""
+        # Also outside of /tmp, because a sandbox has its own /tmp, and other folders of the host need protection too.
         elsewhere = Path(tempfile.mkdtemp(prefix="bough-", dir="/var/tmp"))
         elsewhere.chmod(0o777)
         try:
@@ -135,7 +135,7 @@ class WritingThreats(Threats):
             result = await self.run(executor, _CHANGE_TREE, outside, elsewhere)
             assert result.exit_code == 0, result.stderr
             assert [_describe_tree(folder) for folder in (outside, elsewhere)] == initial
-            assert result.stdout == b"", "nor is told what is there"
+            assert result.stdout == b"", "the attack must not read the tree either"
         finally:
             shutil.rmtree(elsewhere)
 
@@ -159,7 +159,7 @@ class WritingThreats(Threats):
         assert (initial.st_mode, initial.st_mtime_ns) == (final.st_mode, final.st_mtime_ns)
 
     async def test_change_the_own_skill_by_descriptor(self, executor: CodeExecutor, skill: Path) -> None:
-        """By calls that ask who owns a file, not how it was opened: a script may run as its owner."""
+        """With calls that check the owner of a file, not how it was opened, because a script may run as the owner."""
         initial = _describe_tree(skill)
         mounts = (Mount(source=str(skill), target="/skill"),)
         result = await self.run(executor, _CHANGE_BY_DESCRIPTOR, "/skill", "/skill/SKILL.md", mounts=mounts)
@@ -167,7 +167,7 @@ class WritingThreats(Threats):
         assert _describe_tree(skill) == initial
 
     async def test_change_what_every_run_needs_by_descriptor(self, executor: CodeExecutor) -> None:
-        """Such as the files of the first process, or the interpreter where it belongs to the caller."""
+        """For example the files of the first process, or an interpreter that belongs to the caller."""
         initial = _describe_tree(Path(INSIDE))
         code = (
             f"{_CHANGE_BY_DESCRIPTOR}\n"

@@ -1,13 +1,13 @@
-"""The contract of tables beside the log as tests: subclass it, give it a `store` fixture, and pytest runs every rule.
+"""The contract of side tables, as tests. Subclass it with a `store` fixture, and pytest runs all tests.
 
-Packages with tables of their own check them by `check_names`.
+A package that adds side tables to the store checks their names with `check_names`.
 """
 
 from __future__ import annotations
 
 import pytest
 
-pytest.register_assert_rewrite(f"{__name__}.contract")  # so that failed assertions show their values
+pytest.register_assert_rewrite(f"{__name__}.contract")  # makes failed assertions show their values
 
 from bough.testing.side_tables.contract import NOTES, SideTablesContract, check_names  # noqa: E402
 

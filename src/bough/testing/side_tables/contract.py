@@ -1,4 +1,4 @@
-"""Every rule of `EventStore.transaction`, `follow` and `commits`."""
+"""The contract of `EventStore.transaction`, `on_append` and `commits`, as tests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from bough.testing.store.reading import export_bundle, make_messages, read_texts
 from bough.types import new_id
 
 NOTES = SideTables("note", "bough.testing.side_tables.sql")
-"""The contract's own package: notes to conversations."""
+"""The side tables of this contract: notes on conversations."""
 
 _SECONDS = 20
 _CREATE_STATEMENT = re.compile(
@@ -30,7 +30,7 @@ _CREATE_STATEMENT = re.compile(
 
 
 def check_names(package: SideTables) -> None:
-    """Assert that all database objects of the package begin with its name, equally in both dialects."""
+    """Assert that the names of a package's tables and indexes begin with its name, in both SQL dialects."""
     for dialect in ("sqlite", "postgres"):
         steps = migrations(dialect, package.package)
         assert [step.version for step in steps] == list(range(1, len(steps) + 1)), dialect
@@ -42,7 +42,7 @@ def check_names(package: SideTables) -> None:
 
 
 def write_note(cid: UUID, text: str = "a note", id: UUID | None = None) -> Callable[[Tables], UUID]:
-    """Return a change that writes a note."""
+    """Return a function for `transaction` that writes a note and returns its id."""
     note = id or new_id()
 
     def change(tables: Tables) -> UUID:
@@ -55,14 +55,14 @@ def write_note(cid: UUID, text: str = "a note", id: UUID | None = None) -> Calla
 async def read_notes(store: StoreAdmin, cid: UUID) -> list[str]:
     """Return the texts of a conversation's notes."""
 
-    def look(tables: Tables) -> list[str]:
+    def read(tables: Tables) -> list[str]:
         return [row[1] for row in tables.run("note.of", cid=tables.number(cid))]
 
-    return await store.transaction(NOTES, look, read_only=True)
+    return await store.transaction(NOTES, read, read_only=True)
 
 
 async def count_notes(store: StoreAdmin) -> int:
-    """Count the notes."""
+    """Return the number of notes in the store."""
     return await store.transaction(NOTES, lambda tables: _first(tables.one("note.count")), read_only=True)
 
 
@@ -72,12 +72,12 @@ def _first(row: tuple[Any, ...] | None) -> Any:
 
 
 class SideTablesContract:
-    """Every rule of tables beside the log."""
+    """Tests of all rules of side tables."""
 
     pytestmark = pytest.mark.anyio
 
     async def test_rows_and_events_are_written_together(self, store: StoreAdmin) -> None:
-        """A conversation, a fork, events, a lease and rows of one change are all written."""
+        """One transaction writes a conversation, a fork, events, a lease and rows."""
         root = await store.create(events=make_messages("a"))
 
         def change(tables: Tables) -> tuple[UUID, UUID, int]:
@@ -103,7 +103,7 @@ class SideTablesContract:
         assert (await store.check()).findings == ()
 
     async def test_a_change_that_raises_leaves_nothing(self, store: StoreAdmin) -> None:
-        """Neither rows nor conversations, events or leases."""
+        """If the change raises, no rows, conversations, events or leases are written."""
         root = await store.create(events=make_messages("a"))
 
         def change(tables: Tables) -> None:
@@ -123,7 +123,7 @@ class SideTablesContract:
         assert (await store.acquire(root.id, "you", 60)).generation == 1
 
     async def test_a_refused_append_leaves_nothing(self, store: StoreAdmin) -> None:
-        """A wrong head, a fenced generation, an event stored already, an unknown conversation."""
+        """If an operation of the change is rejected, none of its writes remain."""
         root = await store.create(events=make_messages("a"))
         event = make_messages("twice")
         await store.append(root.id, event)
@@ -147,7 +147,7 @@ class SideTablesContract:
         assert (await store.census()).events == 2
 
     async def test_an_error_of_the_database_cannot_be_swallowed(self, store: StoreAdmin) -> None:
-        """A change that continues after a failed statement is not committed; a taken lease may be passed over."""
+        """A change that ignores a failed statement is not committed. It may ignore that a lease is taken."""
         root = await store.create()
         id = new_id()
         await store.transaction(NOTES, write_note(root.id, id=id))
@@ -175,21 +175,21 @@ class SideTablesContract:
         assert await read_notes(store, root.id) == ["a note", "kept"]
 
     async def test_two_hundred_changes_at_once(self, store: StoreAdmin) -> None:
-        """Each reads and writes; none is lost, and none sees another's partial change."""
+        """Concurrent changes that read and write: none is lost, and none sees another's partial change."""
         root = await store.create()
         id = await store.transaction(NOTES, write_note(root.id))
 
         def change(tables: Tables) -> int:
-            reached: int = _first(tables.one("note.raise", id=id))
-            tables.append(root.id, make_messages(reached))
-            return reached
+            new_value: int = _first(tables.one("note.raise", id=id))
+            tables.append(root.id, make_messages(new_value))
+            return new_value
 
-        reached = await asyncio.gather(*(store.transaction(NOTES, change) for _ in range(200)))
-        assert sorted(reached) == list(range(1, 201))
+        values = await asyncio.gather(*(store.transaction(NOTES, change) for _ in range(200)))
+        assert sorted(values) == list(range(1, 201))
         assert await read_texts(store, root.id) == [str(n) for n in range(1, 201)]
 
     async def test_a_read_only_change_writes_nothing(self, store: StoreAdmin) -> None:
-        """Neither events nor rows; what it reads is one state."""
+        """A read-only change can write neither events nor rows."""
         root = await store.create()
         writes: list[Callable[[Tables], object]] = [
             lambda tables: tables.append(root.id, make_messages("x")),
@@ -204,8 +204,8 @@ class SideTablesContract:
         assert await count_notes(store) == 0
         assert (await store.get(root.id)).head == 0
 
-    async def test_tables_are_valid_inside_the_change_only(self, store: StoreAdmin) -> None:
-        """Used later they raise; a coroutine function and an unknown statement are refused as well."""
+    async def test_tables_are_valid_only_inside_the_change(self, store: StoreAdmin) -> None:
+        """After the change, they raise. Coroutine functions and unknown statements are rejected too."""
         root = await store.create()
         leaked: list[Tables] = []
         await store.transaction(NOTES, leaked.append)
@@ -222,7 +222,7 @@ class SideTablesContract:
         assert (await store.get(root.id)).head == 0
 
     async def test_ids_and_times_have_one_form(self, store: StoreAdmin) -> None:
-        """Ids come out as 16 bytes; the store's time moves in microseconds."""
+        """Ids are returned as 16 bytes; the store's time is in microseconds."""
         root = await store.create()
         id = await store.transaction(NOTES, write_note(root.id))
         rows = await store.transaction(NOTES, lambda tables: tables.run("note.of", cid=tables.number(root.id)))
@@ -231,7 +231,7 @@ class SideTablesContract:
         assert 1_700_000_000_000_000 < first <= second
 
     async def test_tables_are_cleaned_by_their_triggers(self, store: StoreAdmin) -> None:
-        """When a conversation is deleted, and when it becomes a tombstone that a fork still needs."""
+        """Rows are deleted with their conversation, also if it becomes a tombstone that a fork still needs."""
         deleted, tombstone = [await store.create(events=make_messages("a")) for _ in range(2)]
         fork = await store.fork(tombstone.id)
         for record in (deleted, tombstone, fork):
@@ -244,7 +244,7 @@ class SideTablesContract:
         assert (await store.census()).events == 0
 
     async def test_rows_follow_events(self, store: StoreAdmin) -> None:
-        """Followers run for the requested kinds, within the append, create, fork or change; not for imports."""
+        """Followers run in the transaction of an append, create, fork or change, for their kinds; not for imports."""
 
         def add(tables: Tables, cid: UUID, stored: StoredEvent) -> None:
             text = f"{stored.seq} {stored.kind}"
@@ -265,7 +265,7 @@ class SideTablesContract:
         await store.import_(io.BytesIO(bundle))
         assert await count_notes(store) == 0
 
-    async def test_what_a_follower_raises_the_append_raises(self, store: StoreAdmin) -> None:
+    async def test_an_error_of_a_follower_fails_the_append(self, store: StoreAdmin) -> None:
         """The failed append writes nothing; others in the same commit are written."""
 
         def add(tables: Tables, cid: UUID, stored: StoredEvent) -> None:
@@ -277,10 +277,10 @@ class SideTablesContract:
         store.on_append(NOTES, ("UserMessage",), add)
         root = await store.create()
         texts = ["a", "bad", "b", "c", "bad", "d"]
-        answers = await asyncio.gather(
+        results = await asyncio.gather(
             *(store.append(root.id, make_messages(text)) for text in texts), return_exceptions=True
         )
-        assert [isinstance(answer, LookupError) for answer in answers] == [text == "bad" for text in texts]
+        assert [isinstance(result, LookupError) for result in results] == [text == "bad" for text in texts]
         assert sorted(await read_texts(store, root.id)) == ["a", "b", "c", "d"]
         assert await count_notes(store) == 4
         with pytest.raises(InvalidInput):
@@ -288,8 +288,8 @@ class SideTablesContract:
             await store.append(root.id, [StateChanged(changes={"title": "t"})])
         assert (await store.get(root.id)).title is None
 
-    async def test_a_newer_package_is_refused_and_the_log_is_not(self, store: StoreAdmin) -> None:
-        """An older program does not touch the tables; its conversations continue, followers are skipped."""
+    async def test_tables_of_a_newer_version_are_rejected(self, store: StoreAdmin) -> None:
+        """An older program cannot use the tables; it can still append events, and followers are skipped."""
         root = await store.create()
         later = SideTables("later", NOTES.package)
 
@@ -302,8 +302,8 @@ class SideTablesContract:
         store.on_append(later, ("UserMessage",), lambda tables, cid, stored: pytest.fail("called"))
         assert await store.append(root.id, make_messages("a")) == 1
 
-    async def test_commits_are_told(self, store: StoreAdmin) -> None:
-        """Commits of events and of rows alone are reported; the iteration ends with the store."""
+    async def test_commits_are_reported(self, store: StoreAdmin) -> None:
+        """Commits of events, and of rows alone, are reported; closing the store ends the iteration."""
         root = await store.create()
         await store.transaction(NOTES, write_note(root.id))
         commits = aiter(store.commits())
@@ -312,8 +312,7 @@ class SideTablesContract:
             lambda: store.transaction(NOTES, write_note(root.id)),
         ):
             next_commit = asyncio.ensure_future(anext(commits))
-            await asyncio.sleep(0)
-            # The sleep above runs the task up to its wait; without it the commit could come first.
+            await asyncio.sleep(0)  # lets the task start to wait, so that the commit cannot precede it
             await act()
             async with asyncio.timeout(_SECONDS):
                 await next_commit

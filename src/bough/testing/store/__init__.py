@@ -1,4 +1,4 @@
-"""The contract of an event store as tests: subclass it, give it a `store` fixture, and pytest runs every rule.
+"""The contract of an event store, as tests. Subclass it with a `store` fixture, and pytest runs all tests.
 
 ```python
 class TestMyStore(EventStoreContract):
@@ -15,9 +15,7 @@ from __future__ import annotations
 import pytest
 
 _PARTS = ("appending", "bundles", "conversations", "deletion", "forks", "leases", "lists", "reading", "scans", "tails")
-pytest.register_assert_rewrite(
-    *(f"{__name__}.{part}" for part in _PARTS)
-)  # so that failed assertions show their values
+pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))  # makes failed assertions show their values
 
 from bough.events.store import StoreAdmin  # noqa: E402
 from bough.testing.store.appending import AppendingContract  # noqa: E402
@@ -44,7 +42,7 @@ class EventStoreContract(
     BundlesContract,
     ScansContract,
 ):
-    """Every rule of `EventStore`."""
+    """Tests of all rules of `EventStore`."""
 
     @pytest.fixture
     async def store(self) -> StoreAdmin:

@@ -24,7 +24,7 @@ class AppendingContract:
     pytestmark = pytest.mark.anyio
 
     async def test_events_read_back_as_they_were(self, store: StoreAdmin) -> None:
-        """Id, kind, time to the microsecond and payload survive."""
+        """Id, kind, payload and time in microseconds are unchanged."""
         call = ToolCalled(tool_call_id="1", tool="t", arguments={"a": [1, 2.5, "ü", None, {"b": True}]})
         events: Sequence[Event] = [
             *make_messages("hi"),
@@ -39,7 +39,7 @@ class AppendingContract:
         assert [s.seq for s in log] == [0, 1, 2]
 
     async def test_seqs_are_gap_free_under_concurrency(self, store: StoreAdmin) -> None:
-        """Many appenders at once get consecutive places and lose nothing."""
+        """Concurrent appends get consecutive seqs, and no event is lost."""
         record = await store.create()
         heads = await asyncio.gather(*(store.append(record.id, make_messages(i)) for i in range(50)))
         assert sorted(heads) == list(range(1, 51))
@@ -49,7 +49,7 @@ class AppendingContract:
         assert all(message_text(log[head - 1]) == str(i) for i, head in enumerate(heads))
 
     async def test_an_append_is_all_or_nothing(self, store: StoreAdmin) -> None:
-        """A batch with one event that is stored already writes nothing, and the next append works."""
+        """A batch with an event that is already stored writes nothing, and the next append works."""
         old, *new = make_messages("old", "new", "newer")
         record = await store.create(events=[old])
         with pytest.raises(Conflict):
@@ -60,7 +60,7 @@ class AppendingContract:
         assert await store.append(record.id, new) == 3
 
     async def test_a_failing_append_harms_no_other(self, store: StoreAdmin) -> None:
-        """Of appends made at the same time only the bad ones fail."""
+        """Of concurrent appends, only the invalid ones fail."""
         old = make_messages("old")
         record = await store.create(events=old)
         calls = [
@@ -71,13 +71,13 @@ class AppendingContract:
         assert len(await read_log(store, record.id)) == 21
 
     async def test_appending_nothing_changes_nothing(self, store: StoreAdmin) -> None:
-        """An empty batch returns the head and leaves the time of change alone."""
+        """An empty batch returns the head and does not change `updated`."""
         record = await store.create(events=make_messages("a"))
         assert await store.append(record.id, []) == 1
         assert await store.get(record.id) == record
 
     async def test_expected_head_lets_exactly_one_win(self, store: StoreAdmin) -> None:
-        """Of two appends with one `expected_head` one gets a conflict."""
+        """Of concurrent appends with the same `expected_head`, all but one raise Conflict."""
         record = await store.create(events=make_messages("a"))
         calls = [store.append(record.id, make_messages(i), expected_head=1) for i in range(8)]
         results = await asyncio.gather(*calls, return_exceptions=True)
@@ -102,8 +102,8 @@ class AppendingContract:
         record_after = await store.get(record.id)
         assert (record_after.status, record_after.title, record_after.tags) == ("idle", None, {})
 
-    async def test_odd_titles_are_made_fit(self, store: StoreAdmin) -> None:
-        """Lone surrogates and NUL characters in a title or tag never make an append fail."""
+    async def test_invalid_characters_in_titles_are_replaced(self, store: StoreAdmin) -> None:
+        """Lone surrogates and NUL characters in a title or tag are replaced or removed; the append does not fail."""
         record = await store.create(
             events=[StateChanged(changes={"title": "a\ud800b\x00c", "tags": {"k\x00": "\udfff"}})]
         )
@@ -112,14 +112,14 @@ class AppendingContract:
 
     @pytest.mark.parametrize("changes", [{"status": "dancing"}, {"title": 7}, {"tags": ["a"]}, {"tags": {"a": 1}}])
     async def test_a_bad_state_change_is_refused(self, store: StoreAdmin, changes: dict[str, object]) -> None:
-        """A status, title or tags of the wrong shape is invalid input and writes nothing."""
+        """A status, title or tags of the wrong type raise InvalidInput and write nothing."""
         record = await store.create()
         with pytest.raises(InvalidInput):
             await store.append(record.id, [*make_messages("a"), StateChanged(changes=changes)])
         assert await store.get(record.id) == record
 
-    async def test_reading_between_two_places(self, store: StoreAdmin) -> None:
-        """`start`, `stop` and `reverse` cut as slices do, and out of range is empty."""
+    async def test_reading_a_range(self, store: StoreAdmin) -> None:
+        """`start`, `stop` and `reverse` work as in slices; a range outside the log is empty."""
         record = await store.create(events=make_messages(*range(10)))
         fork = await store.fork(record.id, at=6, events=make_messages("f6", "f7"))
 
@@ -141,14 +141,14 @@ class AppendingContract:
         assert await store.tail(fork.id, 0) == []
 
     async def test_a_log_of_many_pages(self, store: StoreAdmin) -> None:
-        """A log longer than any page reads whole, both ways."""
+        """A log longer than a page is read completely, in both directions."""
         record = await store.create(events=make_messages(*range(3000)))
         fork = await store.fork(record.id, at=2500, events=make_messages(*range(700)))
         assert [stored.seq async for stored in store.read(fork.id)] == list(range(3200))
         assert [stored.seq async for stored in store.read(fork.id, reverse=True)] == list(range(3199, -1, -1))
 
     async def test_large_and_odd_payloads(self, store: StoreAdmin) -> None:
-        """Ten megabytes, lone surrogates and NUL characters: stored, not refused, and the next append works."""
+        """Ten megabytes, lone surrogates and NUL characters are stored, and the next append works."""
         record = await store.create()
         big = ToolReturned(tool_call_id="1", tool="t", result="x" * 10_000_000)
         odd = ToolReturned(tool_call_id="2", tool="t", result="a\ud800b\x00c")
@@ -161,7 +161,7 @@ class AppendingContract:
         assert message_text(log[2]) == "next"
 
     async def test_locate(self, store: StoreAdmin) -> None:
-        """Returns owner and seq of an event; with `cid` only within that log."""
+        """Returns owner and seq of an event; with `cid`, only if this log contains the event."""
         events = make_messages(*range(4))
         record = await store.create(events=events)
         early, late = await store.fork(record.id, at=2), await store.fork(record.id, at=4)

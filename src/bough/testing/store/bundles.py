@@ -33,7 +33,7 @@ class BundlesContract:
         await store.aclose()
 
     async def test_a_bundle_carries_a_conversation_to_another_store(self, store: StoreAdmin, other: StoreAdmin) -> None:
-        """Export, import elsewhere, continue, import back: logs are equal, and a repeated import adds nothing."""
+        """After export, import, appends and re-import, the logs are equal. A repeated import adds nothing."""
         fork = await self._tree(store)
         bundle = await export_bundle(store, fork.id)
         imported = await other.import_(io.BytesIO(bundle))
@@ -50,8 +50,8 @@ class BundlesContract:
         assert (await store.check()).findings == (await other.check()).findings == ()
         assert (await store.fork(fork.id, at=1)).parent == (await other.fork(fork.id, at=1)).parent
 
-    async def test_a_bundle_comes_in(self, store: StoreAdmin, other: StoreAdmin) -> None:
-        """A bundle of the memory store imports with equal log, lineage and record; forks share events."""
+    async def test_a_bundle_of_another_store_is_imported(self, store: StoreAdmin, other: StoreAdmin) -> None:
+        """A bundle of the memory store is imported with equal log, lineage and record; forks share events."""
         fork = await self._tree(other)
         sibling = await other.fork(fork.id, at=5, events=make_messages("sibling"))
         for record in (fork, sibling):
@@ -67,7 +67,7 @@ class BundlesContract:
             await store.delete(record.id)
         assert await is_store_empty(store)
 
-    async def test_an_imported_source_comes_back_to_life(self, store: StoreAdmin, other: StoreAdmin) -> None:
+    async def test_an_imported_source_replaces_its_tombstone(self, store: StoreAdmin, other: StoreAdmin) -> None:
         """A source imported after its fork replaces its tombstone."""
         fork = await self._tree(other)
         root = (await other.ancestry(fork.id))[0]
@@ -78,8 +78,8 @@ class BundlesContract:
         assert (await store.census()).events == 6 + 1 + 2
         assert (await store.check()).findings == ()
 
-    async def test_a_source_that_is_behind_is_not_touched(self, store: StoreAdmin, other: StoreAdmin) -> None:
-        """A fork at a later event than the local source has owns the missing events; the source is unchanged."""
+    async def test_a_source_with_fewer_events_is_not_changed(self, store: StoreAdmin, other: StoreAdmin) -> None:
+        """A fork at an event that the local source lacks owns the missing events; the source is unchanged."""
         root = await other.create(events=make_messages(*range(3)))
         await store.import_(io.BytesIO(await export_bundle(other, root.id)))
         await other.append(root.id, make_messages(3, 4))
@@ -96,7 +96,7 @@ class BundlesContract:
             await store.import_(io.BytesIO(await export_bundle(other, root.id)))
 
     async def test_a_bundle_that_was_changed_is_refused(self, store: StoreAdmin) -> None:
-        """A changed byte, a missing line, a missing end, other text: invalid input, and nothing is stored."""
+        """A changed byte, a missing line or end, or other text raises InvalidInput, and nothing is stored."""
         record = await store.create(events=make_messages("hello", "world"))
         bundle = await export_bundle(store, record.id)
         await store.delete(record.id)
@@ -112,8 +112,8 @@ class BundlesContract:
             await store.import_(io.BytesIO(bundle), trusted=[bytes(32)])
         assert (await store.import_(io.BytesIO(bundle))).head == 2
 
-    async def test_a_bundle_says_nothing_of_tenants(self, store: StoreAdmin, other: StoreAdmin) -> None:
-        """A bundle has no owner, and an import sets none from it."""
+    async def test_a_bundle_contains_no_owner(self, store: StoreAdmin, other: StoreAdmin) -> None:
+        """A bundle does not contain the owner, so an imported conversation has none."""
         created = datetime.now(UTC)
         cid = new_id()
         await store.create(ConversationRecord(id=cid, root=cid, owner="tenant-seven", created=created, updated=created))
@@ -121,7 +121,7 @@ class BundlesContract:
         assert b"tenant-seven" not in bundle
         assert (await other.import_(io.BytesIO(bundle))).owner is None
 
-    async def test_a_whole_store_is_clean(self, store: StoreAdmin) -> None:
+    async def test_an_undamaged_store_has_no_findings(self, store: StoreAdmin) -> None:
         """The check counts conversations and events, and has no findings."""
         await self._tree(store)
         report = await store.check()

@@ -58,14 +58,14 @@ class ConversationsContract:
         assert await read_texts(store, record.id) == ["a"]
         assert len((await store.list()).items) == 1
 
-    async def test_what_does_not_exist_is_not_found(self, store: StoreAdmin) -> None:
+    async def test_unknown_conversations_are_not_found(self, store: StoreAdmin) -> None:
         """Every method raises NotFound for an unknown conversation."""
-        nobody = new_id()
+        unknown = new_id()
         for call in (
-            store.get(nobody), store.append(nobody, make_messages("a")), store.tail(nobody, 1), store.fork(nobody),
-            store.children(nobody), store.lineage(nobody), store.acquire(nobody, "me", 1), store.delete(nobody),
-            store.ancestry(nobody), store.peek(nobody), store.locate(new_id()), read_log(store, nobody),
-            take(store, nobody, 1), store.lease_owner(nobody),
+            store.get(unknown), store.append(unknown, make_messages("a")), store.tail(unknown, 1), store.fork(unknown),
+            store.children(unknown), store.lineage(unknown), store.acquire(unknown, "me", 1), store.delete(unknown),
+            store.ancestry(unknown), store.peek(unknown), store.locate(new_id()), read_log(store, unknown),
+            take(store, unknown, 1), store.lease_owner(unknown),
         ):  # fmt: skip
             with pytest.raises(NotFound):
                 await call

@@ -1,4 +1,4 @@
-"""Deletion of conversations, and what it keeps for forks."""
+"""Deleting conversations, and keeping the events that forks need."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from bough.testing.store.reading import is_store_empty, make_messages, message_t
 
 
 class DeletionContract:
-    """Deletion of conversations, and what it keeps for forks."""
+    """Deleting conversations, and keeping the events that forks need."""
 
     pytestmark = pytest.mark.anyio
 
     async def test_a_deleted_conversation_is_gone(self, store: StoreAdmin) -> None:
-        """It cannot be read, and its id can be reused if nothing depends on it."""
+        """A deleted conversation cannot be read, and its id can be reused if no fork depends on it."""
         record = await store.create(events=make_messages("a"))
         await store.delete(record.id)
         for call in (store.get(record.id), store.append(record.id, make_messages("b")), store.fork(record.id)):
@@ -32,7 +32,7 @@ class DeletionContract:
         assert (await store.create(record)).id == record.id
         assert await read_log(store, record.id) == []
 
-    async def test_forks_keep_what_they_reach(self, store: StoreAdmin) -> None:
+    async def test_forks_keep_the_events_that_they_reach(self, store: StoreAdmin) -> None:
         """Deleting the source keeps every fork complete, and removes exactly the events that no fork reaches."""
         root = await store.create(events=make_messages(*range(10)))
         forks = [await store.fork(root.id, at=cut, events=make_messages("own")) for cut in (3, 6)]
@@ -49,7 +49,7 @@ class DeletionContract:
         assert await is_store_empty(store)
 
     async def test_deleting_everything_leaves_nothing(self, store: StoreAdmin) -> None:
-        """Whatever the order, no row stays."""
+        """After all conversations were deleted, in any order, no row remains."""
         for order in ((0, 1, 2, 3), (3, 2, 1, 0), (1, 3, 0, 2), (2, 0, 3, 1)):
             root = await store.create(events=make_messages(*range(4)))
             a = await store.fork(root.id, at=3, events=make_messages("a"))
@@ -61,8 +61,8 @@ class DeletionContract:
                 assert (await store.check()).findings == ()
             assert await is_store_empty(store)
 
-    async def test_cascade_takes_the_forks_along(self, store: StoreAdmin) -> None:
-        """Forks of forks too; conversations outside the tree stay."""
+    async def test_cascade_deletes_the_forks(self, store: StoreAdmin) -> None:
+        """Forks of forks are deleted too; conversations outside the tree remain."""
         root, other = await store.create(events=make_messages(*range(4))), await store.create(events=make_messages("x"))
         fork = await store.fork(root.id, at=2, events=make_messages("f"))
         below = await store.fork(fork.id, at=1)
@@ -77,7 +77,7 @@ class DeletionContract:
         ]
 
     async def test_erase_scrubs_shared_payloads(self, store: StoreAdmin) -> None:
-        """Forks keep typed stubs: ids, kinds, places and tool calls stay, content is removed."""
+        """Forks keep typed stubs: ids, kinds, seqs and tool calls remain, content is removed."""
         secret = "correct horse battery staple"
         response = {"kind": "response", "parts": [
             {"part_kind": "text", "content": secret},
@@ -101,8 +101,8 @@ class DeletionContract:
         assert message_text(erased[4]) == "kept"
         assert (await store.check()).findings == ()
 
-    async def test_an_unknown_way_to_delete_is_refused(self, store: StoreAdmin) -> None:
-        """Nothing is deleted by a misspelt mode."""
+    async def test_an_unknown_delete_mode_is_rejected(self, store: StoreAdmin) -> None:
+        """A misspelt mode deletes nothing."""
         record = await store.create()
         with pytest.raises(InvalidInput):
             await store.delete(record.id, "shred")  # pyright: ignore[reportArgumentType]

@@ -23,7 +23,7 @@ class ForksContract:
     pytestmark = pytest.mark.anyio
 
     async def test_a_fork_is_an_exact_prefix(self, store: StoreAdmin) -> None:
-        """At every cut the fork has the same rows, and its own events continue from there."""
+        """At every cut, the fork has the same events as its source, and its own events continue from there."""
         record = await store.create(events=make_messages(*range(5)))
         log = await read_log(store, record.id)
         for cut in range(6):
@@ -49,7 +49,7 @@ class ForksContract:
         assert (await store.fork(child.id, at=0)).parent is None
 
     async def test_fork_by_event_id(self, store: StoreAdmin) -> None:
-        """An event id shares the log up to and including this event. A sibling's event is not found."""
+        """A fork at an event id shares the log up to and including this event. A sibling's event is not found."""
         events = make_messages(*range(4))
         root = await store.create(events=events)
         assert (await store.fork(root.id, at=events[1].id)).head == 2
@@ -61,7 +61,7 @@ class ForksContract:
                 await store.fork(fork.id, at=at)
 
     async def test_bad_cuts_write_nothing(self, store: StoreAdmin) -> None:
-        """Negative or beyond the head is invalid input; nothing is written."""
+        """A cut below 0 or above the head raises InvalidInput, and nothing is written."""
         root = await store.create(events=make_messages(*range(3)))
         for at in (-1, 4, 10**9):
             with pytest.raises(InvalidInput):
@@ -70,8 +70,8 @@ class ForksContract:
             await store.get(UUID(int=7))
         assert len((await store.list()).items) == 1
 
-    async def test_what_is_no_cut_and_no_id_writes_nothing(self, store: StoreAdmin) -> None:
-        """Values of other types are invalid; an id may be a string."""
+    async def test_invalid_cuts_and_ids_write_nothing(self, store: StoreAdmin) -> None:
+        """Cuts and ids of other types raise InvalidInput; strings with a UUID are accepted."""
         events = make_messages(*range(3))
         root = await store.create(events=events)
         cuts: list[Any] = [True, 0.5, "7", "x", b"", [], 1 << 70, "é" * 40]
@@ -88,8 +88,8 @@ class ForksContract:
         with pytest.raises(Conflict):
             await store.fork(root.id, id=root.id)
 
-    async def test_a_fork_inherits_nothing_by_itself(self, store: StoreAdmin) -> None:
-        """Title, tags, config and owner are those of the call; its events come first."""
+    async def test_a_fork_inherits_no_record_fields(self, store: StoreAdmin) -> None:
+        """Title, tags, config and owner are those of the call, and its events are the first own events."""
         root = await store.create(
             events=[*make_messages("a"), StateChanged(changes={"title": "T", "tags": {"a": "b"}})]
         )
@@ -124,7 +124,7 @@ class ForksContract:
                 await call
 
     async def test_a_fork_with_a_stored_event_writes_nothing(self, store: StoreAdmin) -> None:
-        """A fork whose first event exists already is refused whole."""
+        """A fork whose first events include a stored event raises Conflict, and nothing is written."""
         events = make_messages("a")
         root = await store.create(events=events)
         with pytest.raises(Conflict):
@@ -132,7 +132,7 @@ class ForksContract:
         assert await store.children(root.id) == []
 
     async def test_lineage_and_common_ancestor(self, store: StoreAdmin) -> None:
-        """Disjoint ranges, oldest first; two logs share events up to their common ancestor."""
+        """The lineage has disjoint ranges, oldest first. Two logs share events up to their common ancestor."""
         root = await store.create(events=make_messages(*range(6)))
         a = await store.fork(root.id, at=4, events=make_messages("a4", "a5"))
         b = await store.fork(a.id, at=5, events=make_messages("b5"))
@@ -147,7 +147,7 @@ class ForksContract:
         assert await store.common_ancestor(root.id, (await store.fork(root.id, at=0)).id) is None
 
     async def test_children_and_ancestry(self, store: StoreAdmin) -> None:
-        """Children are forks of this conversation, oldest first; ancestry is everything above."""
+        """Children are the forks of this conversation, oldest first; the ancestry is all conversations above it."""
         root = await store.create(events=make_messages("a"))
         first, second = await store.fork(root.id), await store.fork(root.id)
         third = await store.fork(first.id, at=0)

@@ -18,8 +18,8 @@ class LeasesContract:
 
     pytestmark = pytest.mark.anyio
 
-    async def test_a_lease_keeps_others_out(self, store: StoreAdmin) -> None:
-        """A second owner gets a conflict that names the first; messages without a generation are still appended."""
+    async def test_a_lease_excludes_other_owners(self, store: StoreAdmin) -> None:
+        """A second owner gets a Conflict that names the first. Appends without a generation still succeed."""
         record = await store.create()
         lease = await store.acquire(record.id, "one", 60)
         with pytest.raises(Conflict) as refused:
@@ -42,7 +42,7 @@ class LeasesContract:
         assert await store.lease_owner(record.id) is None
 
     async def test_a_fenced_generation_never_appends(self, store: StoreAdmin) -> None:
-        """After a takeover the old runner's appends, renewal and release do nothing."""
+        """After a takeover, the old runner's appends, renewal and release have no effect."""
         record = await store.create()
         old = await store.acquire(record.id, "one", 0)
         new = await store.acquire(record.id, "two", 60)
@@ -57,7 +57,7 @@ class LeasesContract:
         assert await store.append(record.id, make_messages("a"), generation=new.generation) == 1
 
     async def test_renewing_keeps_the_generation(self, store: StoreAdmin) -> None:
-        """Renewing extends; acquiring again raises the generation, also for the same owner."""
+        """`renew` extends the lease; `acquire` raises the generation, also for the same owner."""
         record = await store.create()
         lease = await store.acquire(record.id, "one", 1)
         renewed = await store.renew(lease, 60)
@@ -71,23 +71,23 @@ class LeasesContract:
         with pytest.raises(Conflict):
             await store.renew(again, 60)
 
-    async def test_of_many_runners_one_wins(self, store: StoreAdmin) -> None:
-        """Acquiring at the same time gives one lease."""
+    async def test_only_one_of_concurrent_runners_gets_the_lease(self, store: StoreAdmin) -> None:
+        """Concurrent calls of `acquire` give one lease."""
         record = await store.create()
         calls = [store.acquire(record.id, f"runner {i}", 60) for i in range(8)]
         results = await asyncio.gather(*calls, return_exceptions=True)
         assert sum(isinstance(result, Conflict) for result in results) == 7
 
-    async def test_a_kept_lease_is_held_while_the_event_loop_stands_still(self, store: StoreAdmin) -> None:
-        """A tool that blocks the loop for longer than the lease lasts does not lose it."""
+    async def test_a_lease_is_renewed_while_the_event_loop_is_blocked(self, store: StoreAdmin) -> None:
+        """A tool that blocks the loop for longer than the duration of the lease does not lose the lease."""
         record = await store.create()
         lease = await store.acquire(record.id, "one", 1)
         lost: list[bool] = []
         keeper = store.keep_lease(lease, 1, lambda: lost.append(True))
         # Longer than the lease of 1 s, so that only a renewal outside of the loop can keep it.
-        until = monotonic() + 1.5
-        while monotonic() < until:
-            pass  # what a tool does that never awaits
+        deadline = monotonic() + 1.5
+        while monotonic() < deadline:
+            pass  # blocks the loop, like a tool that never awaits
         with pytest.raises(Conflict):
             await store.acquire(record.id, "two", 60)
         await store.append(record.id, make_messages("still mine"), generation=lease.generation)
@@ -95,8 +95,8 @@ class LeasesContract:
         assert not lost
         await store.release(lease)
 
-    async def test_who_keeps_a_lease_hears_once_that_it_is_lost(self, store: StoreAdmin) -> None:
-        """After a takeover under the holder's name the keeper is notified in its loop and stops renewing."""
+    async def test_a_lost_lease_is_reported_once(self, store: StoreAdmin) -> None:
+        """After a takeover, the keeper calls its callback once, in its event loop, and stops renewing."""
         record = await store.create()
         lease, other = await store.acquire(record.id, "one", 0.3), await store.create()
         notified = asyncio.Event()
@@ -116,7 +116,7 @@ class LeasesContract:
         other_keeper.stop()
         assert calls == [threading.current_thread().name]
 
-    async def test_a_stopped_keeping_renews_no_more(self, store: StoreAdmin) -> None:
+    async def test_a_stopped_keeper_does_not_renew(self, store: StoreAdmin) -> None:
         """The lease expires, and the callback is not called."""
         record = await store.create()
         lease = await store.acquire(record.id, "one", 0.2)

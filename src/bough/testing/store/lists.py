@@ -22,7 +22,7 @@ class ListsContract:
     pytestmark = pytest.mark.anyio
 
     async def test_list_is_latest_first_and_pages(self, store: StoreAdmin) -> None:
-        """Pages follow one another without loss or repetition."""
+        """Pages together contain every conversation once."""
         records = [await store.create() for _ in range(7)]
         await store.append(records[0].id, make_messages("now the latest"))
         expected = [records[i].id for i in (0, 6, 5, 4, 3, 2, 1)]
@@ -37,7 +37,7 @@ class ListsContract:
             await store.list(cursor="%%%")
 
     async def test_list_filters(self, store: StoreAdmin) -> None:
-        """Every field that is set must match."""
+        """All fields that are set must match."""
         root = await store.create(events=[StateChanged(changes={"title": "Größe ZÄHLT", "status": "running"})])
         fork = await store.fork(root.id, tags={"a": "1", "b": "2"}, config={"agent": "coder"}, owner="me")
         other = await store.create()
@@ -57,7 +57,7 @@ class ListsContract:
         assert await ids(root=other.id, status="running") == await ids(root=new_id()) == set()
 
     async def test_names(self, store: StoreAdmin) -> None:
-        """An id, its unique start or end, or `-` for the latest; several matches are an error that lists them."""
+        """A name is an id, its unique start or end, or `-` for the latest. Several matches raise an error with them."""
         a, b, c = [UUID(f"{n:08x}-0000-7000-8000-{n:012x}") for n in (0xABC10001, 0xABC10002, 0xDEF10003)]
         for cid in (a, b, c):
             await store.create(ConversationRecord(id=cid, root=cid, created=NOON, updated=NOON))
@@ -73,7 +73,7 @@ class ListsContract:
             with pytest.raises(InvalidInput):
                 await store.resolve(bad)
 
-    async def test_no_conversation_is_the_latest_of_none(self, store: StoreAdmin) -> None:
-        """`-` in an empty store is not found."""
+    async def test_an_empty_store_has_no_latest_conversation(self, store: StoreAdmin) -> None:
+        """`-` raises NotFound in an empty store."""
         with pytest.raises(NotFound):
             await store.resolve("-")

@@ -1,4 +1,4 @@
-"""An event store in dictionaries: the reference model that real stores are compared with."""
+"""An event store in dictionaries: the reference model with which tests compare real stores."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class _Log:
-    """A conversation: its record and its own events, from `record.base` on."""
+    """A conversation: its record, and its own events, which start at `record.base`."""
 
     record: ConversationRecord
     number: int
@@ -50,7 +50,7 @@ class _Log:
 
 
 class ModelEventStore(BaseEventStore):
-    """Keeps conversations in memory. Thread-safe."""
+    """Stores conversations in memory. Thread-safe."""
 
     url = "memory:"
 
@@ -59,8 +59,8 @@ class ModelEventStore(BaseEventStore):
         self._clock = clock or SystemClock()
         self._lock = threading.RLock()
         self._logs: dict[UUID, _Log] = {}
+        self._positions: dict[bytes, tuple[UUID, int]] = {}
         self._receipts: dict[UUID, ErasureReceipt] = {}
-        self._places: dict[bytes, tuple[UUID, int]] = {}
         self._numbers = 0
 
     async def create(
@@ -101,7 +101,7 @@ class ModelEventStore(BaseEventStore):
         generation: int | None = None,
         expected_head: int | None = None,
     ) -> int:
-        """Append all or none. See `EventStore.append`."""
+        """Append all events or none. See `EventStore.append`."""
         batch = draft(events)
         with self._open():
             log = self._living(cid)
@@ -158,15 +158,16 @@ class ModelEventStore(BaseEventStore):
         with self._open():
             source = self._living(cid).record
             fields = clean_changes(record, batch.changes)
-            # Before `_check_new`: a repeated fork finds its own events stored and is not a conflict.
-            if existing := self._logs.get(id):
+            # Before `_check_new`, because the events of a repeated fork are already stored, which is not a conflict.
+            existing = self._logs.get(id)
+            if existing is not None:
                 return self._same_fork(existing.record, source, at, fields["lineage"])
             cut = self._cut(source, at)
             self._check_new(id, batch)
             parent = find_owner(self._ranges(cid), cut - 1)
-            places: dict[str, Any] = {"root": source.root, "parent": parent, "base": cut, "head": cut}
+            position: dict[str, Any] = {"root": source.root, "parent": parent, "base": cut, "head": cut}
             origin = {"forked_from": cid, "forked_at": cut, "fork_event": self._event_at(source, cut - 1)}
-            return self._insert(replace(record, **places, **origin, **fields), batch)
+            return self._insert(replace(record, **position, **origin, **fields), batch)
 
     async def list(self, filter: ConversationFilter | None = None, cursor: str | None = None, limit: int = 50) -> Page:
         """Return a page of conversations. O(conversations in the store). See `EventStore.list`."""
@@ -174,10 +175,10 @@ class ModelEventStore(BaseEventStore):
         with self._open():
             logs = [log for log in self._latest() if _matches(log.record, criteria)]
         if end is not None:
-            logs = [log for log in logs if _place(log) < end]
-        more = len(logs) > limit
+            logs = [log for log in logs if _sort_key(log) < end]
+        has_more = len(logs) > limit
         items = [log.record for log in logs[:limit]]
-        return Page(items=items, next_cursor=encode_cursor(*_place(logs[limit - 1])) if more else None)
+        return Page(items=items, next_cursor=encode_cursor(*_sort_key(logs[limit - 1])) if has_more else None)
 
     async def children(self, cid: UUID) -> builtins.list[ConversationRecord]:
         """Return the forks. See `EventStore.children`."""
@@ -199,7 +200,7 @@ class ModelEventStore(BaseEventStore):
             log, time = self._living(cid), self._now()
             if log.lease and log.lease.owner != owner and log.lease.expires > time:
                 raise faults.lease_conflict(cid, log.lease.owner, (log.lease.expires - time).total_seconds())
-            # A new generation even for the same owner, so that an earlier lease of it is fenced.
+            # A new generation even for the same owner, so that the owner's earlier lease is fenced.
             log.record = replace(log.record, generation=log.record.generation + 1)
             expires = time + timedelta(seconds=ttl)
             log.lease = Lease(conversation=cid, owner=owner, generation=log.record.generation, expires=expires)
@@ -237,7 +238,7 @@ class ModelEventStore(BaseEventStore):
         with self._open():
             self._living(cid)
             if mode == "cascade":
-                for fork in self._below(cid):
+                for fork in self._descendants(cid):
                     self._mark_deleted(fork)
             elif mode != "tombstone":
                 raise InvalidInput(f"unknown delete mode {mode!r}", hint="use tombstone, erase or cascade")
@@ -279,7 +280,7 @@ class ModelEventStore(BaseEventStore):
             return [replace(log.record, number=log.number) for log in logs if log.number > after][:limit]
 
     async def peek(self, cid: UUID) -> ConversationRecord:
-        """Return the record, tombstone or not. See `EventStore.peek`."""
+        """Return the record, also of a tombstone. See `EventStore.peek`."""
         with self._open():
             if cid not in self._logs:
                 raise faults.no_conversation(cid)
@@ -291,13 +292,13 @@ class ModelEventStore(BaseEventStore):
             ancestors, pending = set[UUID](), [self._living(cid).record]
             while pending:
                 record = pending.pop()
-                above = {record.parent, record.forked_from, record.root} - {None, cid} - ancestors
-                ancestors |= cast("set[UUID]", above)
-                pending += [self._logs[id].record for id in cast("set[UUID]", above)]
+                new_ancestors = {record.parent, record.forked_from, record.root} - {None, cid} - ancestors
+                ancestors |= cast("set[UUID]", new_ancestors)
+                pending += [self._logs[id].record for id in cast("set[UUID]", new_ancestors)]
             return [log.record for log in self._logs.values() if log.record.id in ancestors]
 
     async def span(self, owner: UUID, lo: int, hi: int) -> builtins.list[StoredEvent]:
-        """Return own events, tombstone or not. See `EventStore.span`."""
+        """Return own events, also of a tombstone. See `EventStore.span`."""
         with self._open():
             return list(self._own(owner, lo, hi))
 
@@ -306,21 +307,22 @@ class ModelEventStore(BaseEventStore):
         with self._open():
             for piece in pieces:
                 self._check_piece(piece, pieces)
+            # Only after all pieces were checked, so that an import is stored completely or not at all.
             for piece in pieces:
-                # Only after every piece was checked: an import is stored completely or not at all.
                 self._restore(piece)
 
     async def census(self) -> Census:
         """Count the events. See `EventStore.census`."""
         with self._open():
-            return Census(len(self._places))
+            return Census(len(self._positions))
 
     async def aclose(self) -> None:
-        """Close; subscribers end. See `EventStore.aclose`."""
+        """Close the store, and end its subscriptions. See `EventStore.aclose`."""
         self._closed = True
         self._hub.close()
 
     def _open(self) -> threading.RLock:
+        """Return the lock, to be held during an operation; raise if the store is closed."""
         if self._closed:
             raise faults.store_closed(self.url)
         return self._lock
@@ -329,16 +331,18 @@ class ModelEventStore(BaseEventStore):
         return self._clock.now()
 
     def _living(self, cid: UUID) -> _Log:
+        """Return the log of a conversation; raise `NotFound` if it is unknown or a tombstone."""
         log = self._logs.get(cid)
         if log is None or log.record.deleted:
             raise faults.no_conversation(cid)
         return log
 
     def _latest(self) -> builtins.list[_Log]:
-        return sorted(self._logs.values(), key=_place, reverse=True)
+        """Return all logs, the last updated first."""
+        return sorted(self._logs.values(), key=_sort_key, reverse=True)
 
     def _check_new(self, cid: UUID, batch: Draft) -> None:
-        if any(row.id in self._places for row in batch.rows):
+        if any(row.id in self._positions for row in batch.rows):
             raise faults.event_exists(cid)
 
     def _insert(self, record: ConversationRecord, batch: Draft) -> ConversationRecord:
@@ -348,14 +352,16 @@ class ModelEventStore(BaseEventStore):
         return log.record
 
     def _extend(self, log: _Log, batch: Draft) -> None:
+        """Append events to a log, and publish them to subscribers."""
         record, events = log.record, batch.make_stored(log.record.head)
         log.own += events
-        self._places |= {stored[1]: (record.id, stored.seq) for stored in events}
+        self._positions |= {stored[1]: (record.id, stored.seq) for stored in events}
         log.record = replace(record, head=record.head + len(events))
         if events:
             self._hub.publish(record.id, events)
 
     def _ranges(self, cid: UUID) -> builtins.list[Range[UUID]]:
+        """Return the ranges (owner, start, end) that make up a log, oldest first."""
         ranges, hi, owner = builtins.list[Range[UUID]](), self._logs[cid].record.head, cid
         while owner is not None:
             record = self._logs[owner].record
@@ -373,22 +379,28 @@ class ModelEventStore(BaseEventStore):
         return iter(log.own[lo - log.record.base : hi - log.record.base])
 
     def _event_at(self, record: ConversationRecord, seq: int) -> UUID | None:
+        """Return the id of the event at `seq` in a log; None if there is none."""
         parts = clip(self._ranges(record.id), seq, seq + 1)
         return next((stored.id for owner, lo, hi in parts for stored in self._own(owner, lo, hi)), None)
 
     def _locate(self, event_id: UUID, cid: UUID | None) -> tuple[UUID, int]:
-        place = self._places.get(event_id.bytes)
-        if place is None:
+        position = self._positions.get(event_id.bytes)
+        if position is None:
             raise faults.no_event(event_id)
         if cid is not None:
             self._living(cid)
-            if find_owner(self._ranges(cid), place[1]) != place[0]:
+            owner, seq = position
+            if find_owner(self._ranges(cid), seq) != owner:
                 raise faults.no_event(event_id, cid)
-        return place
+        return position
 
     def _cut(self, source: ConversationRecord, at: Cut | None) -> int:
-        count = source.head if at is None else at
-        cut = self._locate(count, source.id)[1] + 1 if isinstance(count, UUID) else count
+        """Return the number of events that a fork at `at` shares with its source."""
+        if isinstance(at, UUID):
+            _, seq = self._locate(at, source.id)
+            cut = seq + 1
+        else:
+            cut = source.head if at is None else at
         if not isinstance(cut, int) or isinstance(cut, bool) or not 0 <= cut <= source.head:  # pyright: ignore
             raise faults.invalid_cut(at, source.head)
         return cut
@@ -396,12 +408,14 @@ class ModelEventStore(BaseEventStore):
     def _same_fork(
         self, existing: ConversationRecord, source: ConversationRecord, at: Cut | None, lineage: JsonObject
     ) -> ConversationRecord:
-        same = not existing.deleted and existing.forked_from == source.id and existing.lineage == lineage
-        if not same or (at is not None and self._cut(source, at) != existing.forked_at):
+        """Return an existing fork with the requested id; raise if it is not the fork that the arguments describe."""
+        is_same = not existing.deleted and existing.forked_from == source.id and existing.lineage == lineage
+        if not is_same or (at is not None and self._cut(source, at) != existing.forked_at):
             raise faults.id_taken(existing.id)
         return existing
 
     def _check_piece(self, piece: ImportPiece, pieces: Sequence[ImportPiece]) -> None:
+        """Raise if a piece does not continue the stored conversation, or if events of its parent are missing."""
         self._check_new(piece.record.id, piece.events)
         existing = self._logs.get(piece.record.id)
         if existing and existing.record.head != piece.first:
@@ -414,6 +428,7 @@ class ModelEventStore(BaseEventStore):
                 raise faults.import_conflict(piece.record.id)
 
     def _restore(self, piece: ImportPiece) -> None:
+        """Store a piece: as a new conversation, in place of a tombstone, or at the end of an existing conversation."""
         record, existing = piece.record, self._logs.get(piece.record.id)
         if existing is None:
             fields = clean_changes(record, {}) | {"owner": None, "head": record.base, "generation": 0}
@@ -433,14 +448,15 @@ class ModelEventStore(BaseEventStore):
         if record.forked_at is not None:
             log.record = replace(log.record, fork_event=self._event_at(log.record, record.forked_at - 1))
 
-    def _below(self, cid: UUID) -> builtins.list[UUID]:
-        forks_below, pending = builtins.list[UUID](), [cid]
+    def _descendants(self, cid: UUID) -> builtins.list[UUID]:
+        """Return the living forks of a conversation, their forks, and so on."""
+        descendants, pending = builtins.list[UUID](), [cid]
         while pending:
             source = pending.pop()
             forks = [log.record for log in self._logs.values() if log.record.forked_from == source]
             pending += [fork.id for fork in forks]
-            forks_below += [fork.id for fork in forks if not fork.deleted]
-        return forks_below
+            descendants += [fork.id for fork in forks if not fork.deleted]
+        return descendants
 
     def _erase(self, log: _Log) -> list[int]:
         """Replace payloads by stubs, and return the bytes of each one that had content."""
@@ -450,17 +466,17 @@ class ModelEventStore(BaseEventStore):
 
     def _mark_deleted(self, cid: UUID) -> None:
         log = self._living(cid)
-        nothing: dict[str, Any] = {"owner": None, "title": None, "tags": {}, "config": {}, "lineage": {}}
-        log.record = replace(log.record, deleted=True, status="deleting", **nothing)
+        cleared: dict[str, Any] = {"owner": None, "title": None, "tags": {}, "config": {}, "lineage": {}}
+        log.record = replace(log.record, deleted=True, status="deleting", **cleared)
         log.lease = None
         self._collect()
-        # Last: a subscriber that ends must find the conversation deleted.
+        # Last, because a subscriber whose subscription ends must find the conversation deleted.
         self._hub.publish(cid, END)
 
     def _collect(self) -> None:
-        """Remove everything that no living conversation reaches. O(store), since the model favours simplicity."""
+        """Remove all events and records that no living conversation needs. O(store), to keep the model simple."""
         needed = {log.record.id: log.record.head for log in self._logs.values() if not log.record.deleted}
-        # A copy, because owners of inherited ranges are added meanwhile.
+        # A copy of the keys, because the loop adds owners of inherited ranges.
         for cid in list(needed):
             for owner, _, hi in self._ranges(cid):
                 needed[owner] = max(needed.get(owner, 0), hi)
@@ -468,28 +484,28 @@ class ModelEventStore(BaseEventStore):
         for cid in [cid for cid in self._logs if cid not in needed and cid not in origins]:
             del self._logs[cid]
         for log in [log for log in self._logs.values() if log.record.deleted]:
-            # Tombstones only: a living conversation keeps all of its events.
+            # Only tombstones, because a living conversation needs all its events.
             self._trim(log, needed.get(log.record.id))
-        self._places = {stored[1]: (cid, stored.seq) for cid, log in self._logs.items() for stored in log.own}
+        self._positions = {stored[1]: (cid, stored.seq) for cid, log in self._logs.items() for stored in log.own}
 
-    def _trim(self, log: _Log, keep: int | None) -> None:
-        """Trim a tombstone to the events that forks reach; None removes all events."""
+    def _trim(self, log: _Log, new_head: int | None) -> None:
+        """Remove the events of a tombstone from `new_head`, which forks do not reach; None removes all events."""
         record = log.record
-        head, parent = (record.base, None) if keep is None else (keep, record.parent)
+        head, parent = (record.base, None) if new_head is None else (new_head, record.parent)
         log.own = log.own[: head - record.base]
         log.record = record = replace(record, head=head, parent=parent)
         if record.forked_at is not None:
             log.record = replace(record, fork_event=self._event_at(record, record.forked_at - 1))
 
     def _origins(self, cid: UUID) -> Iterator[UUID]:
-        """Yield the conversations a record is forked from, nearest first."""
+        """Yield the conversations from which a conversation was forked, directly or indirectly, nearest first."""
         source = self._logs[cid].record.forked_from
         while source is not None:
             yield source
             source = self._logs[source].record.forked_from
 
 
-def _place(log: _Log) -> tuple[int, int]:
+def _sort_key(log: _Log) -> tuple[int, int]:
     return microseconds(log.record.updated), log.number
 
 

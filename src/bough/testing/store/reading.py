@@ -1,4 +1,4 @@
-"""Functions that the parts of the contract share: make events, read logs."""
+"""Functions that the parts of the contract share: they create events and read logs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def make_messages(*texts: object) -> list[Event]:
 
 
 async def read_log(store: StoreAdmin, cid: UUID) -> list[StoredEvent]:
-    """Return the whole log."""
+    """Return all events of a conversation."""
     return [stored async for stored in store.read(cid)]
 
 
@@ -39,7 +39,7 @@ def message_text(stored: StoredEvent) -> str:
 async def take(store: StoreAdmin, cid: UUID, n: int, after: int = -1) -> list[StoredEvent]:
     """Return the first n events of a subscription."""
     events: list[StoredEvent] = []
-    # A missing event fails the test instead of blocking it for ever.
+    # With a timeout, so that a missing event fails the test instead of blocking it.
     async with asyncio.timeout(SECONDS):
         async for stored in store.subscribe(cid, after):
             events.append(stored)
@@ -52,11 +52,11 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
 def portable(record: ConversationRecord) -> tuple[object, ...]:
-    """Return the fields of a record that a bundle carries."""
-    places = (record.id, record.root, record.parent, record.base, record.head, record.forked_from, record.forked_at)
+    """Return the fields of a record that a bundle contains."""
+    position = (record.id, record.root, record.parent, record.base, record.head, record.forked_from, record.forked_at)
     config = {key: value for key, value in record.config.items() if key != "signed_by"}  # each import sets it again
-    words = (record.fork_event, record.status, record.title, record.tags, config, record.lineage)
-    return (*places, *words, record.created)
+    content = (record.fork_event, record.status, record.title, record.tags, config, record.lineage)
+    return (*position, *content, record.created)
 
 
 async def export_bundle(store: StoreAdmin, cid: UUID) -> bytes:
@@ -67,11 +67,11 @@ async def export_bundle(store: StoreAdmin, cid: UUID) -> bytes:
 
 
 async def read_remaining(tail: AsyncIterator[StoredEvent]) -> list[StoredEvent]:
-    """Return the remaining events of a subscription when it ends."""
+    """Return the remaining events of a subscription, after it has ended."""
     return [stored async for stored in tail]
 
 
 async def is_store_empty(store: StoreAdmin) -> bool:
-    """Whether the store has no row, tombstones included."""
-    everything = await store.list(ConversationFilter(include_deleted=True))
-    return everything.items == [] and (await store.census()).events == 0
+    """Return whether the store has no conversations, including tombstones, and no events."""
+    page = await store.list(ConversationFilter(include_deleted=True))
+    return page.items == [] and (await store.census()).events == 0

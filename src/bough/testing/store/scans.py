@@ -1,4 +1,4 @@
-"""Reading parts of a log and of the store: kinds, times, ids, orders, counts, numbers; and pruning."""
+"""Reading parts of a log and of the store, and pruning."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ScansContract:
     pytestmark = pytest.mark.anyio
 
     async def test_a_log_is_read_by_kind_and_time(self, store: StoreAdmin) -> None:
-        """In both directions, over every range of a lineage, from any position."""
+        """In both directions, over all ranges of a lineage, from any position."""
         tip = (await store.create(events=self._minutes(0, 6))).id
         for minute in (6, 9):
             tip = (await store.fork(tip, at=minute - 1, events=self._minutes(minute, 4))).id
@@ -49,7 +49,7 @@ class ScansContract:
             await anext(aiter(store.read(new_id(), kinds=["UserMessage"])))
 
     async def test_a_log_is_read_backwards_over_its_lineage(self, store: StoreAdmin) -> None:
-        """The same events in the other order, however many generations it has and wherever it begins."""
+        """Returns the same events in reverse, for a lineage of many forks and from any position."""
         tip = (await store.create(events=make_messages(*range(100)))).id
         for n in range(40):
             tip = (await store.fork(tip, events=make_messages(f"fork {n}"))).id
@@ -67,7 +67,7 @@ class ScansContract:
         assert await store.read_ids(fork.id, 6, 6) == []
 
     async def test_every_event_of_a_kind_is_found_once(self, store: StoreAdmin) -> None:
-        """Shared events once, including those of a tombstone, but no unreachable ones."""
+        """Shared events are found once, also those of a tombstone; unreachable events are not found."""
         root = await store.create(events=self._minutes(0, 4))
         fork = await store.fork(root.id, at=3, events=self._minutes(5, 3))
         expected = {stored.id for stored in await read_log(store, fork.id) if stored.kind == "UserMessage"}
@@ -79,7 +79,7 @@ class ScansContract:
             await anext(aiter(store.every("x' or '1' = '1")))
 
     async def test_lists_have_four_orders(self, store: StoreAdmin) -> None:
-        """Each pages without loss or repetition, and counts what it lists."""
+        """Pages of each order contain every conversation once; `count` returns their number."""
         records = [await store.create(self._record(minute=n)) for n in range(5)]
         for n in (2, 0):
             await store.append(records[n].id, make_messages("a"))
@@ -100,7 +100,7 @@ class ScansContract:
             await store.list(order="title")  # pyright: ignore[reportArgumentType]
 
     async def test_filters_of_time_ids_statuses_project_and_owner(self, store: StoreAdmin) -> None:
-        """Every field that is set must match; forks are in their root's project."""
+        """All fields that are set must match; a fork is in its root's project."""
         first, second, third = [await store.create(self._record(minute=n, project=f"p{n % 2}")) for n in range(3)]
         fork = await store.fork(second.id, owner="me")
         own = await store.create(self._record(minute=9), owner="me")
@@ -108,9 +108,9 @@ class ScansContract:
         current_time = datetime.now(UTC)
 
         async def find_ids(**fields: object) -> set[UUID]:
-            chosen = ConversationFilter(**fields)  # pyright: ignore[reportArgumentType]
-            page = await store.list(chosen)
-            assert await store.count(chosen) == len(page.items)
+            criteria = ConversationFilter(**fields)  # pyright: ignore[reportArgumentType]
+            page = await store.list(criteria)
+            assert await store.count(criteria) == len(page.items)
             return {record.id for record in page.items}
 
         assert await find_ids(ids=[first.id, own.id, new_id()]) == {first.id, own.id}
@@ -124,8 +124,8 @@ class ScansContract:
         assert await find_ids(updated_before=NOON + timedelta(minutes=2)) == {first.id, second.id}
         assert await find_ids(updated_after=current_time - timedelta(hours=1)) == {third.id, fork.id}
 
-    async def test_a_scan_goes_by_number(self, store: StoreAdmin) -> None:
-        """Returns every conversation once, tombstones included, also during writes."""
+    async def test_a_scan_is_ordered_by_number(self, store: StoreAdmin) -> None:
+        """Returns every conversation once, including tombstones, also during writes."""
         records = [await store.create(events=make_messages("a")) for _ in range(5)]
         fork = await store.fork(records[1].id)
         await store.delete(records[1].id)
@@ -140,8 +140,8 @@ class ScansContract:
         assert [record.deleted for record in scanned[:6]] == [False, True, False, False, False, False]
         assert len({record.number for record in scanned}) == len(scanned)
 
-    async def test_pruning_leaves_what_is_in_use(self, store: StoreAdmin) -> None:
-        """Keeps running, waiting, leased, tagged and changed conversations, and events that living forks need."""
+    async def test_pruning_keeps_what_is_in_use(self, store: StoreAdmin) -> None:
+        """Running, waiting, leased, tagged and changed conversations remain, and events that living forks need."""
         old = [await store.create(self._record(minute=n)) for n in range(6)]
         running = StateChanged(changes={"status": "running"})
         await store.create(self._record(minute=7), events=[running])
@@ -150,11 +150,11 @@ class ScansContract:
         tagged = await store.create(self._record(minute=8, tags={"a": "b"}))
         source = await store.create(self._record(minute=9), events=make_messages("shared"))
         fork = await store.fork(source.id)
-        day, only = timedelta(days=1), ConversationFilter(created_before=NOON + timedelta(hours=1))
-        dry = await store.prune(day, only, keep_tagged=True, dry_run=True)
+        day, criteria = timedelta(days=1), ConversationFilter(created_before=NOON + timedelta(hours=1))
+        planned = await store.prune(day, criteria, keep_tagged=True, dry_run=True)
         assert await store.count() == 10
-        pruned = await store.prune(day, only, keep_tagged=True)
-        assert pruned == dry
+        pruned = await store.prune(day, criteria, keep_tagged=True)
+        assert pruned == planned
         assert (pruned.deleted, pruned.bytes > 0) == (5, True)
         remaining = {record.id for record in (await store.list()).items}
         assert {old[1].id, old[2].id, tagged.id, fork.id} < remaining
@@ -175,6 +175,7 @@ class ScansContract:
         assert (await store.fork(record.id)).imported is None
 
     def _minutes(self, first: int, n: int) -> list[UserMessage | StateChanged]:
+        """Return `n` events, one per minute from minute `first`; every third is a StateChanged."""
         times = [NOON + timedelta(minutes=first + i) for i in range(n)]
         return [
             StateChanged(changes={}, ts=ts) if i % 3 == 2 else UserMessage.text(str(ts), ts=ts)

@@ -1,4 +1,4 @@
-"""Live tails."""
+"""Subscriptions to events."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from bough.testing.store.reading import SECONDS, make_messages, read_remaining, 
 
 
 class TailsContract:
-    """Live tails."""
+    """Subscriptions to events."""
 
     pytestmark = pytest.mark.anyio
 
     async def test_a_subscriber_gets_every_event_once(self, store: StoreAdmin) -> None:
-        """History, then live events, in order; whatever was appended meanwhile."""
+        """A subscription yields stored events, then new ones, in order, also if events are appended meanwhile."""
         root = await store.create(events=make_messages(*range(3)))
         fork = await store.fork(root.id, at=2)
         tails = [asyncio.create_task(take(store, fork.id, 42)) for _ in range(3)]
@@ -28,7 +28,7 @@ class TailsContract:
         assert [stored.seq for stored in await take(store, fork.id, 2, after=39)] == [40, 41]
 
     async def test_a_slow_subscriber_misses_nothing(self, store: StoreAdmin) -> None:
-        """A subscriber that falls behind by more than any buffer still gets all."""
+        """A subscriber that falls behind by more events than any buffer holds still gets all events."""
         record = await store.create()
         tail = store.subscribe(record.id)
         await store.append(record.id, make_messages("first"))
@@ -39,13 +39,13 @@ class TailsContract:
             assert [(await anext(tail)).seq for _ in range(200)] == list(range(1, 201))
 
     async def test_subscribers_end_with_the_conversation_and_with_the_store(self, store: StoreAdmin) -> None:
-        """Deleting or closing ends a tail without an error."""
-        doomed, closed = await store.create(events=make_messages("a")), await store.create(events=make_messages("a"))
-        tails = [store.subscribe(record.id) for record in (doomed, closed)]
+        """Deleting the conversation or closing the store ends a subscription without an error."""
+        deleted, closed = await store.create(events=make_messages("a")), await store.create(events=make_messages("a"))
+        tails = [store.subscribe(record.id) for record in (deleted, closed)]
         assert [(await anext(tail)).seq for tail in tails] == [0, 0]
         waiting = [asyncio.create_task(read_remaining(tail)) for tail in tails]
         async with asyncio.timeout(SECONDS):
-            await store.delete(doomed.id)
+            await store.delete(deleted.id)
             assert await waiting[0] == []
             await store.aclose()
             assert await waiting[1] == []

@@ -1,4 +1,4 @@
-"""The contract of a task store as tests: subclass it, give it a `tasks` fixture, and pytest runs every rule.
+"""The contract of a task store, as tests. Subclass it with a `tasks` fixture, and pytest runs all tests.
 
 ```python
 class TestMyTaskStore(TaskStoreContract):
@@ -16,9 +16,7 @@ from __future__ import annotations
 import pytest
 
 _PARTS = ("claims", "records", "transitions")
-pytest.register_assert_rewrite(
-    *(f"{__name__}.{part}" for part in _PARTS)
-)  # so that failed assertions show their values
+pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))  # makes failed assertions show their values
 
 from bough.tasks.store import TaskStore  # noqa: E402
 from bough.testing.task_store.claims import ClaimsContract  # noqa: E402
@@ -29,7 +27,7 @@ __all__ = ["TaskStoreContract"]
 
 
 class TaskStoreContract(RecordsContract, TransitionsContract, ClaimsContract):
-    """Every rule of `TaskStore`."""
+    """Tests of all rules of `TaskStore`."""
 
     @pytest.fixture
     async def tasks(self) -> TaskStore:

@@ -1,4 +1,4 @@
-"""Stored fields of a task, and how tasks are looked up."""
+"""Storing, finding, annotating and deleting tasks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class RecordsContract:
     pytestmark = pytest.mark.anyio
 
     async def test_a_task_is_stored_as_it_is_given(self, tasks: TaskStore) -> None:
-        """All fields that a caller may set are returned; the state is PENDING, the version 0."""
+        """All fields that a caller may set are returned. The state is PENDING and the version 0."""
         later = datetime(2100, 1, 1, tzinfo=UTC)
         task = Task(
             input="count the rows", metadata={"system_prompt": "You count.", "n": 1}, priority=3, queue="batch",
@@ -35,7 +35,7 @@ class RecordsContract:
         assert stored.conversation == UUID(task.id)
 
     async def test_an_id_is_taken_once(self, tasks: TaskStore) -> None:
-        """A second task of an id is refused, and the first one is unchanged."""
+        """A second task with the same id raises Conflict, and the first task is unchanged."""
         first = await tasks.create(Task(input="one"))
         with pytest.raises(Conflict):
             await tasks.create(Task(id=first.id, input="two"))
@@ -47,20 +47,20 @@ class RecordsContract:
         "id", ["", "../outside", "1", "/etc/passwd", "{%s}" % ("0" * 36), "x" * 36, "urn:uuid:" + "0" * 32]
     )
     async def test_only_a_uuid_is_an_id(self, tasks: TaskStore, id: str) -> None:
-        """Other ids never become part of a path or a query: creation refuses them, and lookups return None."""
+        """`create` rejects other ids and lookups return None, so that they are never part of a path or query."""
         with pytest.raises(InvalidInput):
             await tasks.create(Task(id=id, input="x"))
         assert await tasks.get(id) is None
         assert await tasks.update_state(id, TaskState.CANCELLED) is None
 
-    async def test_what_is_not_there_is_none(self, tasks: TaskStore) -> None:
-        """Get and update_state return None, as in agentic_patterns."""
+    async def test_an_unknown_task_is_none(self, tasks: TaskStore) -> None:
+        """`get` and `update_state` return None for an unknown task, as in agentic_patterns."""
         unknown = Task(input="x").id
         assert await tasks.get(unknown) is None
         assert await tasks.update_state(unknown, TaskState.RUNNING) is None
 
-    async def test_what_is_returned_is_a_copy(self, tasks: TaskStore) -> None:
-        """Changing a task changes nothing in the store."""
+    async def test_a_returned_task_is_a_copy(self, tasks: TaskStore) -> None:
+        """Changing a returned task changes nothing in the store."""
         task = await tasks.create(Task(input="one", metadata={"a": [1]}))
         task.state = TaskState.COMPLETED
         task.metadata["a"].append(2)
@@ -69,7 +69,7 @@ class RecordsContract:
         assert (stored.state, stored.metadata) == (TaskState.PENDING, {"a": [1]})
 
     async def test_submission_is_one_state_change(self, tasks: TaskStore) -> None:
-        """The first event says PENDING, and there is no other."""
+        """The only event of a new task is the change to PENDING."""
         task = await tasks.create(Task(input="one"))
         stored = await tasks.get(task.id)
         assert stored is not None
@@ -78,7 +78,7 @@ class RecordsContract:
         ]
 
     async def test_notes_are_kept_in_order(self, tasks: TaskStore) -> None:
-        """PROGRESS and LOG are returned unchanged, between the transitions and after the end."""
+        """PROGRESS and LOG events are returned unchanged, between the transitions and after the end."""
         task = await tasks.create(Task(input="one"))
         await tasks.add_event(task.id, TaskEvent(task_id=task.id, event_type=EventType.PROGRESS, payload={"done": 1}))
         await tasks.update_state(task.id, TaskState.CANCELLED)
@@ -99,8 +99,8 @@ class RecordsContract:
         assert seqs == sorted(set(seqs))
         assert {event.task_id for event in stored.events} == {task.id}
 
-    async def test_nobody_adds_a_transition(self, tasks: TaskStore) -> None:
-        """A STATE_CHANGE is refused; so is a note about a task that is not there."""
+    async def test_add_event_rejects_transitions(self, tasks: TaskStore) -> None:
+        """`add_event` rejects a STATE_CHANGE, and an event of an unknown task."""
         task = await tasks.create(Task(input="one"))
         with pytest.raises(InvalidInput):
             await tasks.add_event(task.id, TaskEvent(task_id=task.id, event_type=EventType.STATE_CHANGE))
@@ -108,8 +108,8 @@ class RecordsContract:
         with pytest.raises(NotFound):
             await tasks.add_event(unknown, TaskEvent(task_id=unknown, event_type=EventType.LOG))
 
-    async def test_get_gives_the_latest_thousand_events(self, tasks: TaskStore) -> None:
-        """More are in the log; what a task carries has a bound."""
+    async def test_get_returns_the_latest_thousand_events(self, tasks: TaskStore) -> None:
+        """A returned task has at most 1000 events; the log has all events."""
         task = await tasks.create(Task(input="one"))
         for number in range(1010):
             note = TaskEvent(task_id=task.id, event_type=EventType.PROGRESS, payload={"number": number})
@@ -120,7 +120,7 @@ class RecordsContract:
         assert stored.events[-1].payload == {"number": 1009}
 
     async def test_tasks_are_listed_by_state_the_oldest_first(self, tasks: TaskStore) -> None:
-        """Each is in one list, in the order of submission."""
+        """Each task is in the list of its state, in the order of submission."""
         tasks_created = [await tasks.create(Task(input=str(number))) for number in range(5)]
         await tasks.update_state(tasks_created[1].id, TaskState.CANCELLED)
         pending = await tasks.list_by_state(TaskState.PENDING)
@@ -128,8 +128,8 @@ class RecordsContract:
         assert [task.id for task in await tasks.list_by_state(TaskState.CANCELLED)] == [tasks_created[1].id]
         assert await tasks.list_by_state(TaskState.RUNNING) == []
 
-    async def test_pages_go_from_the_newest_to_the_oldest(self, tasks: TaskStore) -> None:
-        """Every task is on one page, whatever is submitted meanwhile; filters narrow."""
+    async def test_pages_are_ordered_newest_first(self, tasks: TaskStore) -> None:
+        """Every task is on one page, even if tasks are submitted meanwhile; filters select tasks."""
         tasks_created = [
             await tasks.create(Task(input=str(number), queue="a" if number % 2 else "b")) for number in range(5)
         ]
@@ -148,8 +148,8 @@ class RecordsContract:
         with pytest.raises(InvalidInput):
             await tasks.list(cursor="'; drop table task")
 
-    async def test_only_what_has_ended_is_deleted(self, tasks: TaskStore) -> None:
-        """Deleting a task deletes the conversation it created."""
+    async def test_only_ended_tasks_are_deleted(self, tasks: TaskStore) -> None:
+        """Deleting a task also deletes the conversation that it created; a task that has not ended is kept."""
         task = await tasks.create(Task(input="one"))
         with pytest.raises(Conflict):
             await tasks.delete(task.id)
@@ -161,8 +161,8 @@ class RecordsContract:
         with pytest.raises(NotFound):
             await tasks.delete(task.id)
 
-    async def test_a_deleted_conversation_takes_its_tasks_along(self, tasks: TaskStore) -> None:
-        """Rows of tasks never outlive their log, whoever deletes it."""
+    async def test_deleting_a_conversation_deletes_its_tasks(self, tasks: TaskStore) -> None:
+        """The row of a task is deleted with its conversation, even if another program deletes it."""
         task = await tasks.create(Task(input="one"))
         await tasks.log.delete(UUID(task.id))
         assert await tasks.get(task.id) is None

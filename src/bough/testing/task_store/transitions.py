@@ -1,4 +1,4 @@
-"""The table of transitions, and what each transition writes."""
+"""Which transitions are allowed, and what each transition writes."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _PATHS: dict[TaskState, tuple[TaskState, ...]] = {
 }
 
 # Derived from the table, so that a new state or transition is tested without a change here.
-_ALLOWED = [(one, other) for one in TaskState for other in TaskState if other in TRANSITIONS[one]]
-_REFUSED = [(one, other) for one in TaskState for other in TaskState if other not in TRANSITIONS[one]]
+_ALLOWED = [(start, end) for start in TaskState for end in TaskState if end in TRANSITIONS[start]]
+_REJECTED = [(start, end) for start in TaskState for end in TaskState if end not in TRANSITIONS[start]]
 
 
 async def _move_to(tasks: TaskStore, state: TaskState) -> Task:
-    """Create a task and move it to a state by transitions."""
+    """Create a task, move it to a state by allowed transitions, and return it."""
     task: Task | None = await tasks.create(Task(input="one"))
     for step in _PATHS[state]:
         assert task is not None
@@ -41,13 +41,13 @@ async def _move_to(tasks: TaskStore, state: TaskState) -> Task:
 
 
 class TransitionsContract:
-    """Compare-and-set on state and version; one STATE_CHANGE each."""
+    """A transition is a compare-and-set of state and version, and writes one STATE_CHANGE."""
 
     pytestmark = pytest.mark.anyio
 
     @pytest.mark.parametrize(("state", "to"), _ALLOWED)
-    async def test_what_the_table_has_is_made(self, tasks: TaskStore, state: TaskState, to: TaskState) -> None:
-        """State, version and exactly one more event; the answer is the updated task."""
+    async def test_allowed_transitions_are_made(self, tasks: TaskStore, state: TaskState, to: TaskState) -> None:
+        """The state changes, the version increases, one event is added, and the updated task is returned."""
         task = await _move_to(tasks, state)
         previous = await tasks.get(task.id)
         moved = await tasks.update_state(task.id, to)
@@ -59,8 +59,8 @@ class TransitionsContract:
         new = current.events[len(previous.events) :]
         assert [(event.event_type, event.payload["state"]) for event in new] == [(EventType.STATE_CHANGE, to.value)]
 
-    @pytest.mark.parametrize(("state", "to"), _REFUSED)
-    async def test_everything_else_is_refused(self, tasks: TaskStore, state: TaskState, to: TaskState) -> None:
+    @pytest.mark.parametrize(("state", "to"), _REJECTED)
+    async def test_other_transitions_are_rejected(self, tasks: TaskStore, state: TaskState, to: TaskState) -> None:
         """`InvalidTransition` names both states; row, events and version are unchanged."""
         task = await _move_to(tasks, state)
         previous = await tasks.get(task.id)
@@ -69,8 +69,8 @@ class TransitionsContract:
         assert refused.value.details == {"task": task.id, "from": state.value, "to": to.value}
         assert await tasks.get(task.id) == previous
 
-    async def test_a_transition_says_what_came_of_the_task(self, tasks: TaskStore) -> None:
-        """Result, error, data, code and usage are the task's, and in its event."""
+    async def test_a_transition_stores_the_outcome(self, tasks: TaskStore) -> None:
+        """Result, error, data, code and usage are stored in the task; the event contains the error."""
         task = await _move_to(tasks, TaskState.RUNNING)
         usage = Usage(requests=2, input_tokens=10, output_tokens=5, cost_usd=0.5)
         await tasks.update_state(
@@ -91,8 +91,8 @@ class TransitionsContract:
         with pytest.raises(InvalidInput):
             await tasks.update_state(task.id, TaskState.CANCELLED, colour="red")
 
-    async def test_long_results_are_whole_up_to_a_mebibyte(self, tasks: TaskStore) -> None:
-        """100,000 characters arrive whole; longer ones are cut to head and tail, and the event has the size."""
+    async def test_results_over_a_mebibyte_are_truncated(self, tasks: TaskStore) -> None:
+        """Shorter results are stored completely. Longer ones are cut to head and tail; the event has their size."""
         task = await _move_to(tasks, TaskState.RUNNING)
         text = "x" * 100_000
         await tasks.update_state(task.id, TaskState.COMPLETED, result=text)
@@ -109,7 +109,7 @@ class TransitionsContract:
         assert cut.events[-1].payload["result_bytes"] == (2 << 20) + 2
 
     async def test_a_version_is_compared(self, tasks: TaskStore) -> None:
-        """A transition with an outdated version is refused."""
+        """A transition with an outdated version raises Conflict."""
         task = await _move_to(tasks, TaskState.RUNNING)
         with pytest.raises(Conflict):
             await tasks.update_state(task.id, TaskState.COMPLETED, version=0)
@@ -117,8 +117,8 @@ class TransitionsContract:
         assert completed is not None
         assert completed.state is TaskState.COMPLETED
 
-    async def test_of_many_ends_one_wins(self, tasks: TaskStore) -> None:
-        """Ten at once: one end, nine `InvalidTransition`, one event."""
+    async def test_only_one_of_concurrent_ends_wins(self, tasks: TaskStore) -> None:
+        """Of concurrent transitions to an end, one succeeds with one event; the others raise `InvalidTransition`."""
         task = await _move_to(tasks, TaskState.RUNNING)
         ends = [tasks.update_state(task.id, state) for state in TERMINAL_STATES for _ in range(3)]
         results = await asyncio.gather(*ends, return_exceptions=True)
@@ -127,8 +127,8 @@ class TransitionsContract:
         assert stored is not None
         assert len([event for event in stored.events if event.event_type is EventType.STATE_CHANGE]) == 3
 
-    async def test_a_cancellation_that_comes_with_the_end_raises_nothing(self, tasks: TaskStore) -> None:
-        """Twenty tasks end while they are cancelled: each is one or the other, and both callers learn which."""
+    async def test_a_cancellation_during_the_end_raises_nothing(self, tasks: TaskStore) -> None:
+        """Tasks that complete while they are cancelled have one of the two states, and both callers learn which."""
         if not isinstance(tasks, RelationalTaskStore):
             pytest.skip("a broker runs no tasks of other stores")
         broker = TaskBroker(tasks, dispatcher=LocalDispatcher())

@@ -42,7 +42,7 @@ def tag(
 
     For example `bough conv tag ID stage=draft owner-`.
     """
-    name = Target.parse_whole(id)
+    name = Target.parse_name(id)
     arguments = changes or []
     removed_keys = [
         *(remove or ()),
@@ -77,7 +77,7 @@ def delete(
     json: options.Json = False,
 ) -> Report:
     """Delete a conversation."""
-    name = Target.parse_whole(id)
+    name = Target.parse_name(id)
     delete_mode = _parse_mode(mode)
     if erase and delete_mode == "cascade":
         raise InvalidInput("--erase does not erase forks", hint="erase each fork by its id, then this conversation")

@@ -129,7 +129,7 @@ def adopt(
 
     Until then, every tool call needs approval and scripts run only in the sandbox.
     """
-    name = Target.parse_whole(id)
+    name = Target.parse_name(id)
     settings = options.load_settings(home, store)
     return asyncio.run(_adopt(name, settings, workspace, policy, yes=yes, json=json))
 

@@ -72,9 +72,9 @@ def add(
     )
     staging = settings.home / "staging" if root is None else None
     result = install(request, root or settings.home / "installed", staging=staging)
-    # Old snapshots are removed, except those of skills that are trusted or were just installed.
-    protected = {skill.lock.digest for skill in result.installed} | TrustStore(settings.home).digests()
-    SnapshotStore(settings.home / "snapshots").collect(protected)
+    # Remove all snapshots except those of trusted and newly installed skills.
+    needed = {skill.lock.digest for skill in result.installed} | TrustStore(settings.home).digests()
+    SnapshotStore(settings.home / "snapshots").collect(needed)
     return Report(
         command="skills add",
         data={

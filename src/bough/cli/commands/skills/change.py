@@ -1,4 +1,4 @@
-"""`bough skills new` and `bough skills lock`: create a skill; record and verify digests."""
+"""`bough skills new` creates a skill; `bough skills lock` records and verifies digests."""
 
 from __future__ import annotations
 
@@ -77,17 +77,17 @@ def lock(
     faults: list[Diagnostic] = []
     locked = lock_all(folder, faults=faults)
     write_lock(folder / NAME, locked)
-    wrong = [output_line for item in faults for output_line in diagnostic_lines(item, with_path=True)]
+    fault_lines = [output_line for fault in faults for output_line in diagnostic_lines(fault, with_path=True)]
     return Report(
         command="skills lock",
         data={
             "file": str(folder / NAME),
-            "skills": [{"folder": item.folder, "source": item.source, "digest": item.digest} for item in locked],
-            "diagnostics": [item.as_dict() for item in faults],
+            "skills": [{"folder": skill.folder, "source": skill.source, "digest": skill.digest} for skill in locked],
+            "diagnostics": [fault.as_dict() for fault in faults],
         },
         blocks=[
-            *(line((item.folder, "id"), (f"  {item.digest[:16]}", "dim"), f"  {item.source}") for item in locked),
-            *wrong,
+            *(line((skill.folder, "id"), (f"  {skill.digest[:16]}", "dim"), f"  {skill.source}") for skill in locked),
+            *fault_lines,
         ],
         exit_code=1 if faults else 0,
     )

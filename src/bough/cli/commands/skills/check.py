@@ -1,4 +1,4 @@
-"""`bough skills check`: validate skills, and scan them for malicious patterns."""
+"""`bough skills check`: validates skills, and scans them for malicious patterns."""
 
 from __future__ import annotations
 
@@ -51,34 +51,35 @@ def check(
     if format not in FORMATS:
         raise InvalidInput(f"invalid format {format!r}", hint=f"choose one of: {', '.join(FORMATS)}")
     skills = iter_check(directory, recursive, "strict" if strict else "lenient")
-    tally = _Tally()
+    counter = _SkillCounter()
     skills = _add_usage_faults(_add_eval_faults(skills))
-    checked = tally.count(_add_scan(skills) if scan else skills)
+    checked = counter.count(_add_scan(skills) if scan else skills)
     if format == "sarif":
         _write_sarif(checked)
     elif json or format == "json":
         JsonRenderer(sys.stdout).listing("skills check", "skills", (skill.as_dict() for skill in checked))
     else:
-        _write_text(checked, tally)
-    return 1 if tally.bad else 0  # counted only now: the output above consumed the stream
+        _write_text(checked, counter)
+    # Complete only here, because the output above consumes the stream of skills.
+    return 1 if counter.failed else 0
 
 
 @dataclass(slots=True)
-class _Tally:
-    """Counts skills while they are streamed: there may be thousands."""
+class _SkillCounter:
+    """Counts checked and failed skills while they are streamed, because there may be thousands."""
 
     checked: int = 0
-    bad: int = 0
+    failed: int = 0
 
     def count(self, skills: Iterator[CheckedSkill]) -> Iterator[CheckedSkill]:
         for skill in skills:
             self.checked += 1
-            self.bad += skill.has_errors or not skill.loaded
+            self.failed += skill.has_errors or not skill.loaded
             yield skill
 
 
 def _add_usage_faults(skills: Iterator[CheckedSkill]) -> Iterator[CheckedSkill]:
-    """Add diagnostics of a skill's MCP servers, and of inputs that its text uses without declaring them."""
+    """Add diagnostics about MCP servers, and about inputs that a skill's text uses without declaring them."""
     from bough.skills.match.inputs import check_inputs_declared
     from bough.skills.read.parse import read_file
     from bough.skills.run.mcp import check_servers
@@ -93,13 +94,13 @@ def _add_usage_faults(skills: Iterator[CheckedSkill]) -> Iterator[CheckedSkill]:
 
 
 def _add_eval_faults(skills: Iterator[CheckedSkill]) -> Iterator[CheckedSkill]:
-    """Add diagnostics of the evals of each skill that has any."""
+    """Add diagnostics about the evals of skills that have evals."""
     for skill in skills:
         folder = skill.path.parent
         if not skill.loaded or not any((folder / name).exists() for name in ("evals", "eval_queries.json")):
             yield skill
             continue
-        # Imported only for a skill with evals, since it loads pydantic.
+        # Imported only for a skill with evals, because this loads pydantic.
         from bough.evals.formats.skill import read_skill_set, read_trigger_set
 
         faults = dict.fromkeys((*read_skill_set(folder).faults, *read_trigger_set(folder).faults))
@@ -119,7 +120,7 @@ def _add_eval_faults(skills: Iterator[CheckedSkill]) -> Iterator[CheckedSkill]:
 
 
 def _add_scan(skills: Iterator[CheckedSkill]) -> Iterator[CheckedSkill]:
-    """Add the findings of the scan, for skills that are folders."""
+    """Add the findings of the scan to skills that are folders."""
     from bough.skills.model import is_skill_file
     from bough.skills.trust.scan import Scanner
 
@@ -146,13 +147,13 @@ def _make_relative(diagnostic: Diagnostic, file: str) -> Diagnostic:
     return Diagnostic(diagnostic.code, diagnostic.severity, diagnostic.message, diagnostic.line, diagnostic.fix, path)
 
 
-def _write_text(checked: Iterator[CheckedSkill], tally: _Tally) -> None:
+def _write_text(checked: Iterator[CheckedSkill], counter: _SkillCounter) -> None:
     renderer = renderer_for(json=False)
     for skill in checked:
-        good = skill.loaded and not skill.has_errors
-        mark = ("ok   ", "good") if good else ("bad  ", "bad")
+        is_valid = skill.loaded and not skill.has_errors
+        mark = ("ok   ", "good") if is_valid else ("bad  ", "bad")
         renderer.result(line(mark, (skill.name, "strong"), f"  {skill.path}"))
         for diagnostic in skill.diagnostics:
             for output_line in diagnostic_lines(diagnostic, file=skill.file):
                 renderer.result(output_line)
-    renderer.result(line((f"{tally.checked} checked, {tally.bad} with errors", "dim")))
+    renderer.result(line((f"{counter.checked} checked, {counter.failed} with errors", "dim")))

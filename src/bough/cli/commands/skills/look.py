@@ -1,4 +1,4 @@
-"""`bough skills list`, `show`, `match`: the skills of a working folder, and those that a message activates."""
+"""`bough skills list`, `show`, `match`: the skills of a working folder, and the skills that a message activates."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def match(
     matches = TriggerIndex(registry.list_all()).match(text)
     nearest = registry.search(text)
     untrusted = find_withheld(registry, text)
-    lines = [line((skill.name, "id"), ("  not trusted: bough skills trust", "warn")) for skill in untrusted]
+    warnings = [line((skill.name, "id"), ("  not trusted: bough skills trust", "warn")) for skill in untrusted]
     return Report(
         command="skills match",
         data={
@@ -96,7 +96,7 @@ def match(
             "nearest": [skill_json(skill) for skill in nearest],
             "untrusted": [skill_json(skill) for skill in untrusted],
         },
-        blocks=[*lines, *_render_matches(matches, nearest)],
+        blocks=[*warnings, *_render_matches(matches, nearest)],
         next=("bough skills trust",) if untrusted else (),
         exit_code=PermissionDenied("").exit_code if untrusted else 0,
     )
@@ -117,7 +117,7 @@ def require_folder(workspace: Path) -> Path:
     """Return the working folder as an absolute path.
 
     Raises:
-        InvalidInput: It is not a folder.
+        InvalidInput: The path is not a folder.
     """
     folder = workspace.expanduser().absolute()
     if not folder.is_dir():
@@ -178,12 +178,12 @@ def diagnostic_lines(diagnostic: Diagnostic, *, with_path: bool = False, file: s
 
     Args:
         with_path: Show the file of the diagnostic.
-        file: Also show the file of the diagnostic if it is not this one.
+        file: Also show the file of the diagnostic if it is another file than this.
     """
     with_path = with_path or (file is not None and str(diagnostic.path) not in ("", file))
-    place = f"line {diagnostic.line}: " if diagnostic.line else ""
-    where = f"{diagnostic.path}: " if with_path and diagnostic.path else ""
-    text = f"  {where}{place}{diagnostic.message}"
+    line_prefix = f"line {diagnostic.line}: " if diagnostic.line else ""
+    file_prefix = f"{diagnostic.path}: " if with_path and diagnostic.path else ""
+    text = f"  {file_prefix}{line_prefix}{diagnostic.message}"
     yield line(
         "  ", (diagnostic.severity, _SEVERITY[diagnostic.severity]), text, (f"  [{diagnostic.code}]", "dim"), hang=4
     )

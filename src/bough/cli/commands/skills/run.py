@@ -1,4 +1,4 @@
-"""`bough skills run`: runs a skill's script in the sandbox, as a model would."""
+"""`bough skills run`: runs a skill's script in the sandbox, as for a model."""
 
 from __future__ import annotations
 
@@ -46,24 +46,24 @@ def run(
     )
     registry = open_registry(workspace, settings)
     skill = registry.get(name)
-    # What runs is the reviewed copy of a trusted skill, not files that may have changed since.
+    # A trusted skill runs from its reviewed copy, because its files may have changed since the review.
     snapshot = registry.snapshot(skill)
     result = asyncio.run(
         _run(
             skill, snapshot, script, args or [], settings, workspace, domains=network or [], env=options.parse_env(env)
         )
     )
-    ran = result.execution
-    if ran is None:
+    execution = result.execution
+    if execution is None:
         raise _make_refusal_error(result)
     if json:
-        data = ran_json(ran) | {"skill": result.skill, "script": result.script, "status": result.status}
-        return Report(command="skills run", data=data, exit_code=exit_code_of(ran))
-    write_streams(ran)
+        data = ran_json(execution) | {"skill": result.skill, "script": result.script, "status": result.status}
+        return Report(command="skills run", data=data, exit_code=exit_code_of(execution))
+    write_streams(execution)
     renderer = renderer_for(json=False)
-    for note in ran_notes(ran):
+    for note in ran_notes(execution):
         renderer.note(note)
-    return exit_code_of(ran)
+    return exit_code_of(execution)
 
 
 async def _run(
@@ -83,7 +83,7 @@ async def _run(
 
     executor = executor_named(settings.executor)
     try:
-        # Reported as exit code 6; the executor would report it as the result of the script.
+        # Checked here for exit code 6, because the executor reports a missing sandbox as a result of the script.
         if settings.executor == "sandbox" and not await executor.healthy():
             raise SandboxUnavailable("no sandbox works here", hint="run `bough doctor`")
         return await run_script(

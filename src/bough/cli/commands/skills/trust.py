@@ -56,58 +56,57 @@ def trust(
     from bough.skills.trust.snapshot import SnapshotStore
 
     settings = options.load_settings(home, store)
-    trusted = TrustStore(settings.home)
+    trust_store = TrustStore(settings.home)
     folder = require_folder(workspace if directory is None else directory)
     if revoke:
-        return _report_revoked(trusted.revoke(folder))
+        return _report_revoked(trust_store.revoke(folder))
     hook_files = [hook_file for hook_file in list_project_hooks(folder) if hook_file.digest]
-    hooks = {hook_file.key: hook_file.digest for hook_file in hook_files}
-    hooks |= project_configs(folder)
+    files = {hook_file.key: hook_file.digest for hook_file in hook_files}
+    files |= project_configs(folder)
     if rules:
-        hooks |= {rule.name: rule.content_hash for rule in read_rules(folder)[0]}
+        rule_files, _ = read_rules(folder)
+        files |= {rule.name: rule.content_hash for rule in rule_files}
     reviews = review_project(folder)
-    # Refused before anything is trusted: a misspelt name would leave its server in the sandbox without a message.
-    check_hosts(reviews, hosts := tuple(host_servers or ()))
-    output = list(_list_reviews(reviews, hosts)) + [line((name, "id")) for name in hooks]
-    if hook_files:
-        place = (
-            ("hooks run on this machine, outside the sandbox", "warn")
-            if host_hooks
-            else ("hooks run in the sandbox", "dim")
-        )
-        output += [line("  ", place)]
+    hosts = tuple(host_servers or ())
+    # Checked before anything is trusted, because a server with a misspelt name would silently run in the sandbox.
+    check_hosts(reviews, hosts)
+    output = list(_list_reviews(reviews, hosts)) + [line((name, "id")) for name in files]
+    if hook_files and host_hooks:
+        output.append(line("  ", ("hooks run on this machine, outside the sandbox", "warn")))
+    elif hook_files:
+        output.append(line("  ", ("hooks run in the sandbox", "dim")))
     output += [
         line(("  runs on this machine, outside the sandbox  ", "warn"), path) for path in list_code_files(folder)
     ]
-    good = [review for review in reviews if not review.is_refused]
-    names = sorted([*(review.key for review in good), *hooks])
+    verified = [review for review in reviews if not review.is_refused]
+    names = sorted([*(review.key for review in verified), *files])
     data: dict[str, Any] = {
         "trusted": [],
         "found": names,
         "skills": [_review_json(review, hosts) for review in reviews],
     }
-    if dry_run or not (reviews or hooks):
-        empty = line(("no code or hooks to trust in this project", "dim"))
-        return Report(command="skills trust", data=data, blocks=output or [empty])
-    # One skill with errors stops all: the user agrees to the project as a whole.
-    bad = [review for review in good if review.has_error_findings and not accept_findings]
-    if bad:
+    if dry_run or not (reviews or files):
+        nothing_found = line(("no code or hooks to trust in this project", "dim"))
+        return Report(command="skills trust", data=data, blocks=output or [nothing_found])
+    # Errors in one skill prevent trust in all, because the user trusts the project as a whole.
+    faulty = [review for review in verified if review.has_error_findings and not accept_findings]
+    if faulty:
         raise PermissionDenied(
-            f"the scan found errors in {', '.join(review.key for review in bad)}; nothing was trusted",
+            f"the scan found errors in {', '.join(review.key for review in faulty)}; nothing was trusted",
             hint="review them with `bough skills trust --dry-run`, or pass --accept-findings",
-            details={"skills": [_review_json(review, hosts) for review in bad]},
+            details={"skills": [_review_json(review, hosts) for review in faulty]},
         )
     if names:
         _confirm(output, yes=yes, json=json)
-        # Copied before trust is recorded: a trusted digest without its copy could not run.
+        # Copied before trust is recorded, because a skill with a trusted digest runs only from its copy.
         snapshots = SnapshotStore(settings.home / "snapshots")
-        snapshot_reviewed(good, snapshots)
-        trust_hooks(folder, hook_files, home=settings.home, trust=trusted, on_host=host_hooks)
-        trusted.trust(folder, also=hooks, skills={review.key: review.grant(hosts) for review in good})
-        snapshots.collect(trusted.digests())
+        snapshot_reviewed(verified, snapshots)
+        trust_hooks(folder, hook_files, home=settings.home, trust=trust_store, on_host=host_hooks)
+        trust_store.trust(folder, also=files, skills={review.key: review.grant(hosts) for review in verified})
+        snapshots.collect(trust_store.digests())
     refused = [review for review in reviews if review.is_refused]
     blocks = [line((name, "id"), "  trusted") for name in names]
-    blocks += [output for review in refused for output in _list_refusal(review)]
+    blocks += [output_line for review in refused for output_line in _list_refusal(review)]
     exit_code = PermissionDenied("").exit_code if refused else 0
     return Report(command="skills trust", data=data | {"trusted": names}, blocks=blocks, exit_code=exit_code)
 
@@ -121,7 +120,7 @@ def _confirm(output: Sequence[Line], *, yes: bool, json: bool) -> None:
     """Show the review and ask whether to trust the project.
 
     Raises:
-        InvalidInput: There is no terminal to ask on, or the answer is no.
+        InvalidInput: There is no terminal for the question, or the answer is no.
     """
     if yes:
         return
@@ -138,8 +137,8 @@ def _list_reviews(reviews: Sequence[SkillReview], hosts: Sequence[str]) -> Itera
     for review in reviews:
         yield line((review.key, "id"))
         for entry in review.runs:
-            kind = "x" if entry.executable else "-"
-            yield line(("  runs  ", "dim"), entry.path, (f"  {entry.size} bytes  {kind}", "dim"))
+            mode = "x" if entry.executable else "-"
+            yield line(("  runs  ", "dim"), entry.path, (f"  {entry.size} bytes  {mode}", "dim"))
         for name, command in review.servers.items():
             if name in hosts:
                 yield line((f"  runs on this machine, outside the sandbox: {command}", "warn"))

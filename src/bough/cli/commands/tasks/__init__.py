@@ -1,1 +1,1 @@
-"""`bough tasks`: one module reads tasks, one changes them."""
+"""`bough tasks`: `look` reads tasks, `change` changes them, `text` formats them."""

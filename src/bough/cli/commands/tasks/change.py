@@ -1,4 +1,4 @@
-"""`bough tasks cancel`, `retry` and `input`: cancels, retries and answers tasks."""
+"""`bough tasks cancel`, `retry` and `input`: cancel, retry and answer tasks."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def cancel(
             broker = make_broker(tasks, options.load_settings(home, store))
             task_ids = await _list_open_ids(tasks) if all else [await tasks.resolve(name) for name in ids or ()]
             if task_ids and not yes:
-                _require_consent(f"cancel {len(task_ids)} task{'s' if len(task_ids) > 1 else ''}?")
+                _confirm_cancel(f"cancel {len(task_ids)} task{'s' if len(task_ids) > 1 else ''}?")
             cancelled = [await broker.cancel(task_id) for task_id in task_ids]
             await broker.aclose()
             return report_changed("tasks cancel", cancelled)
@@ -90,7 +90,7 @@ def input_(
             elif answer is None:
                 value = _ask(task)
             elif (task.request or {}).get("kind") == "approval":
-                value = _yes_or_no(answer)
+                value = _parse_yes_or_no(answer)
             answered = await broker.provide_input(task.id, value)
             await broker.aclose()
             return report_changed("tasks input", [answered])
@@ -105,8 +105,8 @@ async def _list_open_ids(tasks: RelationalTaskStore) -> list[str]:
     return [task.id for state in states for task in await tasks.list_by_state(state)]
 
 
-def _require_consent(question: str) -> None:
-    # Checked before the prompt: in a script the prompt would read the script's own input as the answer.
+def _confirm_cancel(question: str) -> None:
+    # Checked before the prompt, because in a script the prompt would read the script's input as the answer.
     if not sys.stdin.isatty():
         raise InvalidInput("no terminal to ask on: nothing was cancelled", hint="pass --yes")
     if not typer.confirm(question, default=False):
@@ -125,7 +125,7 @@ def _ask(task: Task) -> Any:
     return typer.prompt("answer")
 
 
-def _yes_or_no(answer: str) -> bool:
+def _parse_yes_or_no(answer: str) -> bool:
     if answer.lower() in ("yes", "y", "true"):
         return True
     if answer.lower() in ("no", "n", "false"):

@@ -61,11 +61,11 @@ def show(
     async def main() -> Report:
         async with open_existing(home, store) as tasks:
             task = await get_task(tasks, id)
-            below = await _list_children(tasks, task)
+            children = await _list_children(tasks, task)
             blocks: list[Block] = [*text.describe_task(task)]
-            if below:
-                blocks += [line(), line(("started by it", "strong")), *text.draw_tree(below)]
-            data = {"task": text.task_json(task), "children": [text.node_json(node) for node in below]}
+            if children:
+                blocks += [line(), line(("started by it", "strong")), *text.draw_tree(children)]
+            data = {"task": text.task_json(task), "children": [text.node_json(node) for node in children]}
             return Report(command="tasks show", data=data, blocks=blocks, next=text.suggest_next(task))
 
     return asyncio.run(main())
@@ -118,7 +118,7 @@ def wait(
             task_ids = [await tasks.resolve(name) for name in ids or ["-"]]
             broker = make_broker(tasks, settings)
             if run:
-                # Entering the broker starts a worker in this process; without it, the tasks are only watched.
+                # Entering the broker starts a worker in this process; otherwise the tasks are only watched.
                 async with broker:
                     ended = await _wait_all(broker, task_ids, timeout)
             else:
@@ -163,7 +163,7 @@ async def _watch(tasks: RelationalTaskStore, task_filter: Any, limit: int, rende
 
 
 async def _list_children(tasks: RelationalTaskStore, task: Task) -> list[Any]:
-    """Return the tasks that a task's conversation started, each with its own children."""
+    """Return the tasks that a task's conversation started, as nodes `(task, child nodes)`."""
     from bough.tasks import TaskFilter
 
     page = await tasks.list(TaskFilter(parent=task.conversation), limit=100)

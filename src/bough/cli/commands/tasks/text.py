@@ -18,7 +18,7 @@ STATE_STYLES: dict[str, Style] = {"running": "good", "failed": "bad", "input_req
 
 
 def task_json(task: Task) -> JsonObject:
-    """Return a task as JSON, without its events: `bough tasks logs` prints those."""
+    """Return a task as JSON, without its events, which `bough tasks logs` prints."""
     return task.model_dump(mode="json", exclude={"events"})
 
 
@@ -87,7 +87,7 @@ def describe_task(task: Task) -> Iterator[Line]:
 
 
 def describe_request(task: Task) -> Iterator[Line]:
-    """Yield the lines about the question of a task; none if it asks nothing."""
+    """Yield the lines about the question of a task; no lines if the task asks nothing."""
     request = task.request or {}
     if request.get("kind") == "question":
         yield line((f"{'asks':<14}", "warn"), str(request.get("question", "")))
@@ -104,7 +104,7 @@ def describe_request(task: Task) -> Iterator[Line]:
 
 def draw_tree(nodes: list[Any], depth: int = 1) -> Iterator[Line]:
     """Yield a line for each task of a tree. A node is `(task, child nodes)`."""
-    for child, below in nodes:
+    for child, child_nodes in nodes:
         state = child.state.value
         yield line(
             "  " * depth,
@@ -113,13 +113,13 @@ def draw_tree(nodes: list[Any], depth: int = 1) -> Iterator[Line]:
             (state, STATE_STYLES.get(state, "")),
             f"  {one_line(child.input, 60)}",
         )
-        yield from draw_tree(below, depth + 1)
+        yield from draw_tree(child_nodes, depth + 1)
 
 
 def node_json(node: Any) -> JsonObject:
     """Return a node of a tree of tasks as JSON."""
-    child, below = node
-    return {"task": task_json(child), "children": [node_json(grandchild) for grandchild in below]}
+    task, child_nodes = node
+    return {"task": task_json(task), "children": [node_json(child) for child in child_nodes]}
 
 
 def event_line(event: TaskEvent) -> Line:
