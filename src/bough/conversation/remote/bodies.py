@@ -121,7 +121,7 @@ def overrides_body(overrides: Mapping[str, Any]) -> JsonObject:
     """
     remaining = dict(overrides)
     body: JsonObject = {
-        name: remaining.pop(name) for name in ("model", "system_prompt") if remaining.get(name) is not None
+        name: remaining.pop(name) for name in ("model", "system_prompt", "tools") if remaining.get(name) is not None
     }
     return body | rules_body(cast("GivenRules", remaining))
 

@@ -8,11 +8,15 @@ from uuid import UUID
 from fastapi import Header, Query, Request, Response
 from sse_starlette import EventSourceResponse
 
+from bough.conversation import Turn
+from bough.conversation.log.journal import Journal
+from bough.conversation.message import find_message
 from bough.conversation.run.waiting.decision import CallDecision
 from bough.errors import Conflict, InvalidInput, NotFound
 from bough.events.model import UserMessage
 from bough.server.access import Access, Approver, Reader, Writer
 from bough.server.bodies.base import ItemPage, Success, answer_page
+from bough.server.bodies.conversations import Repeat
 from bough.server.bodies.events import ConfirmationAnswer, EventPage, EventQuery, MessageSent, NewMessage, wants_ours
 from bough.server.bounds.etag import IdempotencyKey, IfMatch, id_from_key, parse_head, require_match
 from bough.server.conversations.conversation import open_conversation, require_short, say
@@ -114,6 +118,24 @@ async def send_message(
                 raise _make_conflict() from None
             raise
     return MessageSent(event_id=event_id, head=(await access.store.get(id)).head)
+
+
+@routes.post("/api/conversations/{id}/repeat")
+async def repeat_turn(id: ConversationId, body: Repeat, access: Writer) -> MessageSent:
+    """Send the message of a recorded turn again, of this conversation or of one related by forks, as a new message."""
+    record = await access.store.get(id)
+    source = record if body.conversation is None else await access.store.get(body.conversation)
+    journal = Journal(access.store, source.id)
+    try:
+        await journal.catch_up()
+        found = await find_message(journal, record.root, Turn(body.turn), source=source)
+    finally:
+        await journal.aclose()
+    message = found.model_copy(update={"id": body.id or new_id()}).carry_bytes(found)
+    if body.id is None or not await _was_sent(access, id, message):
+        async with open_conversation(access, record) as conversation:
+            await say(access, conversation, message, run=body.run)
+    return MessageSent(event_id=message.id, head=(await access.store.get(id)).head)
 
 
 @routes.post("/api/conversations/{id}/events/respond_to_confirmation")
