@@ -14,6 +14,7 @@ from bough.conversation.message import find_message
 from bough.conversation.run.waiting.decision import CallDecision
 from bough.errors import Conflict, InvalidInput, NotFound
 from bough.events.model import UserMessage
+from bough.events.record import ConversationRecord
 from bough.server.access import Access, Approver, Reader, Writer
 from bough.server.bodies.base import ItemPage, Success, answer_page
 from bough.server.bodies.conversations import Repeat
@@ -108,15 +109,8 @@ async def send_message(
     event_id = body.id or id_from_key(access.caller, request, idempotency_key) or new_id()
     message = message.model_copy(update={"id": event_id})
     is_repeatable = body.id is not None or idempotency_key is not None  # a generated id is new
-    if is_repeatable and await _was_sent(access, id, message):
-        return MessageSent(event_id=event_id, head=(await access.store.get(id)).head)
-    async with open_conversation(access, record) as conversation:
-        try:
-            await say(access, conversation, message, run=body.run, expected_head=parse_head(if_match))
-        except Conflict:
-            if await _event_exists(access, event_id):
-                raise _make_conflict() from None
-            raise
+    if not (is_repeatable and await _was_sent(access, id, message)):
+        await _say(access, record, message, run=body.run, expected_head=parse_head(if_match))
     return MessageSent(event_id=event_id, head=(await access.store.get(id)).head)
 
 
@@ -131,10 +125,9 @@ async def repeat_turn(id: ConversationId, body: Repeat, access: Writer) -> Messa
         found = await find_message(journal, record.root, Turn(body.turn), source=source)
     finally:
         await journal.aclose()
-    message = found.model_copy(update={"id": body.id or new_id()}).carry_bytes(found)
+    message = found if body.id is None else found.model_copy(update={"id": body.id})
     if body.id is None or not await _was_sent(access, id, message):
-        async with open_conversation(access, record) as conversation:
-            await say(access, conversation, message, run=body.run)
+        await _say(access, record, message, run=body.run)
     return MessageSent(event_id=message.id, head=(await access.store.get(id)).head)
 
 
@@ -161,6 +154,23 @@ async def _read_or_none(reader: EventReader, id: str) -> JsonObject | None:
         return await reader.one(id)
     except NotFound:
         return None
+
+
+async def _say(
+    access: Access, record: ConversationRecord, message: UserMessage, *, run: bool, expected_head: int | None = None
+) -> None:
+    """Send a message; see `say`.
+
+    Raises:
+        Conflict: The id of the message belongs to an event of any log.
+    """
+    async with open_conversation(access, record) as conversation:
+        try:
+            await say(access, conversation, message, run=run, expected_head=expected_head)
+        except Conflict:
+            if await _event_exists(access, message.id):
+                raise _make_conflict() from None
+            raise
 
 
 async def _was_sent(access: Access, id: UUID, message: UserMessage) -> bool:
