@@ -74,15 +74,16 @@ def diff(
 
 
 async def _compare(settings: Settings, a: Target, b: Target, until: int | None) -> tuple[int, _Side, _Side]:
-    from bough.conversation.fork.compare import find_ends
-    from bough.conversation.log.turns import Turn
-
     async with options.open_settings_store(settings, create=False) as store:
         records = [await store.get(await store.resolve(target.name)) for target in (a, b)]
         ancestor = await store.common_ancestor(records[0].id, records[1].id)
         common = 0 if ancestor is None else ancestor[1]
         stops = [target.end(record) for record, target in zip(records, (a, b), strict=True)]
         if until is not None:
+            # Imported here: without this option no event is decoded, so its models stay unloaded.
+            from bough.conversation.fork.compare import find_ends
+            from bough.conversation.log.turns import Turn
+
             ends = await find_ends(store, records[0].id, records[1].id, Turn(until))
             stops = [min(stop, end.stop) for stop, end in zip(stops, ends, strict=True)]
         common = min(common, *stops)  # ID@SEQ before the fork point leaves fewer common events
