@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from bough.conversation import ForkOverrides as ForkOverrides
     from bough.conversation import RunResult as RunResult
     from bough.conversation import Turn as Turn
+    from bough.conversation import TurnRecord as TurnRecord
     from bough.conversation import WaitingCall as WaitingCall
     from bough.conversation.adapters.pydantic_messages import export_messages as export_messages
     from bough.conversation.adapters.pydantic_messages import import_messages as import_messages
@@ -98,7 +99,9 @@ else:
             "bough.agents.spec": "AgentSpec",
             "bough.connect.a2a": "A2AClientExtended",
             "bough.connect.config": "A2AClientConfig MCPClientConfig",
-            "bough.conversation": "AsyncConversation Conversation Delta ForkOverrides RunResult Turn WaitingCall",
+            "bough.conversation": (
+                "AsyncConversation Conversation Delta ForkOverrides RunResult Turn TurnRecord WaitingCall"
+            ),
             "bough.conversation.adapters.pydantic_messages": "export_messages import_messages",
             "bough.conversation.log.condenser": "KeepFirstCondenser SummarizingCondenser",
             "bough.conversation.once": "arun run",

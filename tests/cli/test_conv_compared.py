@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bough.agents.spec import AgentSpec
-from bough.conversation import AsyncConversation
+from bough.conversation import AsyncConversation, Turn
 from bough.events import open_store
 from bough.events.lease import hold_lease
 from bough.testing import ScriptedModel, tool_call
@@ -45,6 +45,31 @@ def test_a_diff_compares_whole_texts_and_arguments(cli: Any, bough_home: Path, t
     assert any("user" in line and line.startswith("  ") for line in lines), "what is the same is not a difference"
     same = cli("conv", "diff", one, one).stdout.splitlines()
     assert not [line for line in same[2:] if line.startswith(("- ", "+ "))]
+
+
+def test_a_diff_can_end_with_a_turn(cli: Any, bough_home: Path, tmp_path: Path) -> None:
+    bough_home.mkdir(exist_ok=True)
+
+    async def make() -> tuple[str, str]:
+        spec = AgentSpec(model=ScriptedModel(["one", "two", "three", "other two"]), skills=())
+        url = f"sqlite:///{bough_home / 'bough.db'}"
+        async with await AsyncConversation.create(spec, workspace=tmp_path, store=url) as source:
+            for text in ("first", "second", "third"):
+                await source.send_message(text)
+                await source.run()
+            async with await source.fork(at=Turn(1)) as fork:
+                await fork.repeat((await source.turns())[1])
+                await fork.run()
+                return str(source.id), str(fork.id)
+
+    source, fork = asyncio.run(make())
+    assert "third" in cli("conv", "diff", source, fork).stdout
+    bounded = cli("conv", "diff", source, fork, "--until", "2").stdout
+    assert "third" not in bounded
+    assert "other two" in bounded
+    refused = cli("conv", "diff", source, fork, "--until", "4")
+    assert refused.returncode == 2
+    assert "there is no turn 4" in refused.stderr
 
 
 def test_what_is_being_run_is_not_deleted(cli: Any, bough_home: Path, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import httpx2
 
 from bough.server.bodies.base import OUR_EVENTS
 from bough.settings import Settings
+from bough.testing import Answer, ServerCall
 
 OURS = {"Accept": OUR_EVENTS}
 
@@ -192,3 +193,43 @@ def test_a_copy_is_not_made_in_the_folder_of_a_tenant_with_the_name_of_an_id(ser
         answer = client.post(f"/api/conversations/{start(client)}/fork", json={"id": name, "workspace": "copy"})
         assert (answer.status_code, answer.json()["code"]) == (409, "conflict"), answer.text
         assert client.get(f"/api/conversations/{name}").status_code == 404
+
+
+def test_a_recorded_turn_is_said_again_in_a_fork_and_compared_turn_by_turn(serving: Any) -> None:
+    calls = [Answer(calls=(ServerCall(tool="list_files", arguments={}, id=id),)) for id in ("c1", "c2", "c3")]
+    with (
+        serving("hello", calls[0], "two files", "bye", *calls[1:], "as before", tools="read") as server,
+        server.client() as client,
+    ):
+        id = start(client)
+        for text in ("hi", "which files?", "thanks"):
+            say(client, id, text)
+        cut = next(
+            event["seq"]
+            for event in log(client, id)
+            if event.get("content") == [{"type": "text", "text": "which files?"}]
+        )
+        body = {"at": cut, "overrides": {"tools": "recorded"}}
+        fork = client.post(f"/api/conversations/{id}/fork", json=body).json()["id"]
+        path, chosen = f"/api/conversations/{fork}/repeat", str(uuid4())
+        turn = {"conversation": id, "turn": 2, "id": chosen}
+        sent = client.post(path, json=turn)
+        assert (sent.status_code, sent.json()["event_id"]) == (200, chosen)
+        assert client.post(path, json=turn).json()["head"] == sent.json()["head"], "sent once"
+        assert client.post(f"/api/conversations/{fork}/run", json={"wait": 60}).json()["output"] == "as before"
+        ends = [event["kind"] for event in log(client, fork) if event["kind"] in ("ToolReturned", "ToolRejected")]
+        assert ends == ["ToolReturned", "ToolRejected"]
+        compared = client.get(f"/api/conversations/{id}/compare/{fork}").json()
+        assert (compared["a"]["own"]["requests"], compared["b"]["own"]["requests"]) == (2, 3)
+        assert compared["a"]["stop"] < compared["a"]["head"]
+        until = client.get(f"/api/conversations/{id}/compare/{fork}", params={"until": 3}).json()
+        assert (until["a"]["own"]["requests"], until["a"]["stop"]) == (3, until["a"]["head"])
+        for wrong in ({"turn": 0}, {"turn": 4}, {"turn": -1}, {"turn": 2**70}, {"turn": "2"}, {}):
+            refused = client.post(path, json=wrong)
+            assert (refused.status_code, refused.json()["code"]) == (422, "invalid_input"), wrong
+        other = start(client, initial_message="unrelated")
+        assert client.post(path, json={"conversation": other, "turn": 1}).status_code == 422
+        assert client.post(path, json={"conversation": str(uuid4()), "turn": 1}).status_code == 404
+        assert client.get(f"/api/conversations/{id}/compare/{fork}", params={"until": 9}).status_code == 422
+        wrong_mode = {"overrides": {"tools": "run"}}
+        assert client.post(f"/api/conversations/{id}/fork", json=wrong_mode).status_code == 422

@@ -135,6 +135,8 @@ def test_what_is_anothers_is_not_there(two_tenants: Any) -> None:
         ("GET", f"/api/conversations/{own}/compare/{id}", None),
         ("GET", f"/api/conversations/{id}/compare/{own}", None),
         ("POST", f"/api/conversations/{own}/graft", {"source": id, "summary": "x"}),
+        ("POST", f"/api/conversations/{own}/repeat", {"conversation": id, "turn": 1}),
+        ("POST", f"/api/conversations/{id}/repeat", {"turn": 1}),
         ("GET", f"/api/conversations/{id}/events/search", None),
         ("GET", f"/api/conversations/{id}/events/stream", None),
         ("GET", f"/api/conversations/{own}/events/{event}", None),

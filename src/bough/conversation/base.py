@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from pathlib import Path
 from typing import Generic
 from uuid import UUID
@@ -12,10 +12,11 @@ from uuid import UUID
 from bough.conversation.follow import check_position
 from bough.conversation.log.listeners import Listener, OnEvent, Update
 from bough.conversation.log.state import State
+from bough.conversation.log.turns import TurnRecord, read_turns
 from bough.conversation.result import RunResult, T, WaitingCall, list_waiting
 from bough.conversation.run_stream import RunStream
 from bough.events.model import Usage
-from bough.events.record import ConversationRecord, Status
+from bough.events.record import ConversationRecord, Status, StoredEvent
 from bough.guard import Limits
 
 
@@ -60,6 +61,22 @@ class ConversationBase(ABC, Generic[T]):
     @abstractmethod
     def result(self) -> RunResult[T] | None:
         """The result of this object's latest run, however it was begun; None before the first one has ended."""
+
+    @property
+    @abstractmethod
+    def events(self) -> AsyncIterator[StoredEvent]:
+        """Iterate all events, those shared with the source of a fork included."""
+
+    async def turns(self) -> list[TurnRecord]:
+        """Return the turns so far, those shared with the source of a fork included. Needs no agent.
+
+        A turn is a message that was sent while nothing was left to do, and everything up to the next such message; the
+        message may also be one of a hook or of bough itself: see `message.sender`. `Turn(n)` counts in the same way.
+        The last turn is open while there is work left.
+
+        Reads the log from the store: O(events). The records hold all results of tools.
+        """
+        return await read_turns(self.id, self.events)
 
     @property
     def waiting(self) -> tuple[WaitingCall, ...]:

@@ -26,7 +26,16 @@ from bough.conversation.fork.orphans import remove_made
 from bough.conversation.fork.request import ForkOptions, ForkRequest
 from bough.conversation.log.condenser import NoCondenser, SummarizingCondenser
 from bough.conversation.log.listeners import OnEvent, Update
-from bough.conversation.message import add_inputs, events_of, fetch_inputs, is_sent, make_hook_events, refuse_untrusted
+from bough.conversation.log.turns import Turn
+from bough.conversation.message import (
+    add_inputs,
+    events_of,
+    fetch_inputs,
+    find_message,
+    is_sent,
+    make_hook_events,
+    refuse_untrusted,
+)
 from bough.conversation.message import check_message as message_event
 from bough.conversation.open import Beginning, create_or_open, reopen
 from bough.conversation.parts import require_delegation
@@ -414,7 +423,7 @@ class AsyncConversation(ConversationControl[T], ConversationCollection):
         Raises:
             InvalidInput: The cut is negative or beyond the head, the new agent lacks a tool that a carried call
                 needs, or an override would widen a rule.
-            NotFound: `at` names an event that is not in this log.
+            NotFound: `at` names an event, or is a turn, that is not in this log.
             Conflict: `id` belongs to another conversation.
 
         Source: OpenHands `Conversation.fork()`.
@@ -429,9 +438,41 @@ class AsyncConversation(ConversationControl[T], ConversationCollection):
         new._temporary = written.workspace if request.ephemeral else None
         return new
 
-    async def compare(self, other: AsyncConversation[Any]) -> Comparison:
-        """Compare this conversation (`a`) with another one of the same store (`b`)."""
-        return await compare(self.store, self.id, other.id, workspaces=(self.workspace, other.workspace))
+    async def repeat(self, turn: Turn, *, id: UUID | None = None) -> UUID:
+        """Send the message of a recorded turn again, with its images and files, as a new message. `run` answers it.
+
+        It passes the same checks and hooks as any message of `send_message`.
+
+        Args:
+            turn: `Turn(n)` for the n-th turn of this conversation, or a record of `turns()`, of this conversation or of
+                one that it is related to by forks, such as its source.
+            id: As in `send_message`.
+
+        Returns:
+            The id of the new event.
+
+        Raises:
+            InvalidInput: There is no such turn, or the record is of a conversation that is not related to this one.
+            NotFound: The conversation of the record was deleted, or the message or its files were erased.
+            Other errors: See `send_message`.
+        """
+        await self._journal.catch_up()
+        return await self.send_message(await find_message(self._journal, self._record.root, turn), id=id)
+
+    async def compare(self, other: AsyncConversation[Any], *, until: Turn | None = None) -> Comparison:
+        """Compare this conversation (`a`) with another one of the same store (`b`).
+
+        Args:
+            until: The last turn to compare in both, such as `Turn(3)`; a conversation with fewer turns is compared to
+                its end. By default it is the last turn that both have, so that what the source did in later turns does
+                not count against its fork. As long as the model has answered in only one of them after the common
+                events, all events are compared.
+
+        Raises:
+            InvalidInput: `until` is not a turn, or neither conversation has it.
+        """
+        folders = (self.workspace, other.workspace)
+        return await compare(self.store, self.id, other.id, until=until, workspaces=folders)
 
     async def graft(
         self, source: AsyncConversation[Any], *, start: int | None = None, stop: int | None = None, summary: str = ""

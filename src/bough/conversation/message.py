@@ -11,11 +11,14 @@ from bough.agents.skills.activation import make_skip_events
 from bough.agents.skills.tools import SkillToolset
 from bough.connect.fetch import fetch
 from bough.conversation.agent import title_of
+from bough.conversation.log.journal import Journal
 from bough.conversation.log.state import State
 from bough.conversation.log.tool_result import clean
+from bough.conversation.log.turns import Turn, TurnRecord
 from bough.conversation.skills import activation_events
 from bough.errors import Conflict, InvalidInput, LimitExceeded, NotFound, PermissionDenied
-from bough.events.codec import decode, encode
+from bough.events.blob.blob import read_bytes
+from bough.events.codec import ERASED, decode, encode
 from bough.events.content import IMAGES, MAX_INPUT_BYTES, Source, image_type
 from bough.events.model import (
     ContentPart,
@@ -27,10 +30,12 @@ from bough.events.model import (
     TextPart,
     UserMessage,
 )
+from bough.events.record import ConversationRecord
 from bough.events.store import EventStore
 from bough.guard import HookVerdict
 from bough.skills import SkillRegistry
 from bough.skills.match.triggers import TriggerIndex, match_withheld
+from bough.types import require_type
 
 MAX_MESSAGE_BYTES = 16 << 20
 _PROMPT_CHARACTERS = 1_000
@@ -120,6 +125,78 @@ async def is_sent(store: EventStore, conversation: UUID, message: UserMessage, n
         hint="send the message with another id",
         details={"event": str(message.id)},
     )
+
+
+async def find_message(
+    journal: Journal, root: UUID, turn: Turn, *, source: ConversationRecord | None = None
+) -> UserMessage:
+    """Return the message of a recorded turn as a new one, with the bytes of its images and files.
+
+    Args:
+        journal: The log that `turn` counts in, caught up.
+        root: The root of the conversation that repeats the turn.
+        source: The conversation of the turn; None for that of the record, or of the log.
+
+    Raises:
+        InvalidInput: There is no such turn, or it is of a conversation of another root.
+        NotFound: The conversation of the turn was deleted, or the message or its bytes were erased.
+    """
+    require_type(turn, Turn, "a turn", "give Turn(n), or a record of turns()")
+    store, cid = journal.store, journal.cid
+    is_elsewhere = isinstance(turn, TurnRecord) and not await _has_event(store, cid, turn.message.id)
+    if is_elsewhere:
+        source, cid = await store.get(turn.conversation), turn.conversation
+    if source is not None and source.root != root:
+        raise InvalidInput(
+            f"turn {turn.number} is of another conversation: {source.id}",
+            hint="give a turn of this conversation, of its source or of a fork of either",
+        )
+    if isinstance(turn, TurnRecord):
+        _, seq = await store.locate(turn.message.id, cid=cid)
+    else:
+        if not 1 <= turn.number <= journal.state.turns:
+            raise InvalidInput(
+                f"there is no turn {turn.number} to repeat: the conversation has {journal.state.turns}",
+                hint="for a turn that only its source has, give the record that turns() of the source returns",
+            )
+        seq = await journal.find_turn(turn.number - 1)
+    (message,) = [cast("UserMessage", stored.event) async for stored in store.read(cid, seq, seq + 1)]
+    if message.plain == ERASED and len(message.content) == 1:
+        raise NotFound(f"the message of turn {turn.number} was erased", hint="repeat another turn")
+    return UserMessage(content=await _attach_bytes(store, message.content), sender=message.sender)
+
+
+async def _has_event(store: EventStore, cid: UUID, id: UUID) -> bool:
+    try:
+        await store.locate(id, cid=cid)
+    except NotFound:
+        return False
+    return True
+
+
+async def _attach_bytes(store: EventStore, parts: Sequence[ContentPart]) -> tuple[ContentPart, ...]:
+    """Return copies of recorded parts with their bytes from the store.
+
+    Raises:
+        NotFound: The store does not have the bytes of a part.
+    """
+    digests = {part.sha256 for part in parts if isinstance(part, ImagePart | FilePart) and _is_stored(part)}
+    bytes_by_digest = await read_bytes(store, [digest for digest in digests if digest]) if digests else {}
+    copies: list[ContentPart] = []
+    for part in parts:
+        if not isinstance(part, ImagePart | FilePart) or not _is_stored(part):
+            copies.append(part)
+            continue
+        data = bytes_by_digest.get(part.sha256 or "")
+        if data is None:
+            raise NotFound(f"the bytes of {part.name or 'an input'} are not in the store", hint="send them again")
+        copies.append(part.model_copy().carry_bytes(data))
+    return tuple(copies)
+
+
+def _is_stored(part: ContentPart) -> bool:
+    """Whether the store has the bytes of a recorded part."""
+    return isinstance(part, ImagePart | FilePart) and part.sha256 is not None and part.size_bytes is not None
 
 
 def _check_image(part: ImagePart) -> None:

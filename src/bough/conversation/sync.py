@@ -22,6 +22,7 @@ from bough.conversation.fork.request import ForkOptions
 from bough.conversation.log.journal import Update
 from bough.conversation.log.listeners import OnEvent
 from bough.conversation.log.state import State
+from bough.conversation.log.turns import Turn, TurnRecord
 from bough.conversation.message import add_inputs
 from bough.conversation.result import OutputT, RunResult, T, WaitingCall
 from bough.conversation.rules import GivenRules
@@ -292,6 +293,10 @@ class Conversation(Generic[T]):
         """Iterate its events, shared ones included, from the store."""
         return self._iterate(self._core.events)
 
+    def turns(self) -> builtins.list[TurnRecord]:
+        """Return the turns so far; see `AsyncConversation.turns`."""
+        return self._loop.call(self._core.turns)
+
     def messages(self) -> list[ModelMessage]:
         """Return the messages that the model is shown; see `AsyncConversation.messages`."""
         return self._loop.call(self._core.messages)
@@ -308,6 +313,10 @@ class Conversation(Generic[T]):
         """Append a message and the skills it activates; see `AsyncConversation.send_message`."""
         with_inputs = add_inputs(message, images, files, sender=sender)
         return self._loop.call(self._core.send_message, with_inputs, id=id, sender=sender)
+
+    def repeat(self, turn: Turn, *, id: UUID | None = None) -> UUID:
+        """Send the message of a recorded turn again; see `AsyncConversation.repeat`."""
+        return self._loop.call(self._core.repeat, turn, id=id)
 
     def run(self, *, on_event: OnEvent | None = None, limits: Limits | None = None) -> RunResult[T]:
         """Run until the model has answered everything; see `AsyncConversation.run`.
@@ -365,10 +374,10 @@ class Conversation(Generic[T]):
         new._create_core(self._loop, self._core.fork, agent=agent, **options)
         return new
 
-    def compare(self, other: Conversation[Any]) -> Comparison:
+    def compare(self, other: Conversation[Any], *, until: Turn | None = None) -> Comparison:
         """Compare this conversation with another one; see `AsyncConversation.compare`."""
         require_type(other, Conversation, "what it is compared with", "give another Conversation")
-        return self._loop.call(self._core.compare, other._core)
+        return self._loop.call(self._core.compare, other._core, until=until)
 
     def graft(
         self, source: Conversation[Any], *, start: int | None = None, stop: int | None = None, summary: str = ""

@@ -9,11 +9,13 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from pathlib import Path
-from typing import Literal, Protocol
+from types import NoneType
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 from uuid import UUID
 
 from bough.conversation.log.state import NOTHING_USED, add_usage, calls_of
 from bough.conversation.log.tool_result import clean
+from bough.conversation.log.turns import Turn, fold_to_turn
 from bough.errors import InvalidInput
 from bough.events.model import (
     Condensed,
@@ -27,7 +29,7 @@ from bough.events.model import (
 )
 from bough.events.record import StoredEvent
 from bough.events.store import EventStore
-from bough.types import Json, JsonObject
+from bough.types import Json, JsonObject, require_type
 
 MAX_FILES = 20_000
 
@@ -49,18 +51,22 @@ class ComparedCall:
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """The part of one conversation that the other does not share.
+    """The part of one conversation that the other does not share, up to the end of the comparison.
 
     Attributes:
         events: The events after the common ones, ordered by seq.
         calls: The tool calls of those events.
         usage: The usage of those events.
+        stop: Seq after the last compared event.
+        head: How many events the conversation has.
     """
 
     id: UUID
     events: tuple[StoredEvent, ...]
     calls: tuple[ComparedCall, ...]
     usage: Usage
+    stop: int
+    head: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,9 +90,9 @@ class Comparison:
     """Two conversations that may share a beginning.
 
     Attributes:
-        common: How many events they share; 0 if they are not related.
+        common: How many of the compared events they share; 0 if they are not related.
         calls: The differences in their tool calls.
-        cost_usd: How much more `b` cost than `a` after the common events; None if a cost is not known.
+        cost_usd: How much more `b` cost than `a` in the compared events after the common ones; None if not known.
         files: The differences of their workspaces; empty if they have the same workspace.
     """
 
@@ -112,12 +118,68 @@ class ComparedLogs(Protocol):
         ...
 
 
-async def compare(store: ComparedLogs, a: UUID, b: UUID, *, workspaces: tuple[Path, Path] | None = None) -> Comparison:
-    """Return the differences of two conversations. O(events after the common ones), and O(files)."""
+class ComparedEnd(NamedTuple):
+    """Where the comparison of a log ends.
+
+    Attributes:
+        stop: Seq after the last compared event.
+        head: How many events the log has.
+    """
+
+    stop: int
+    head: int
+
+
+Ends: TypeAlias = tuple[ComparedEnd, ComparedEnd]
+
+
+async def compare(
+    store: EventStore, a: UUID, b: UUID, *, until: Turn | None = None, workspaces: tuple[Path, Path] | None = None
+) -> Comparison:
+    """Return the differences of two conversations; see `AsyncConversation.compare`."""
+    return await compare_ranges(store, a, b, await find_ends(store, a, b, until), workspaces=workspaces)
+
+
+async def find_ends(store: EventStore, a: UUID, b: UUID, until: Turn | None) -> Ends:
+    """Return where a comparison ends. Reads what `fold_to_turn` reads, of each log.
+
+    Args:
+        until: The last turn to compare. None for the last one that both have if the model has answered in both after
+            the common events; otherwise nothing is left out.
+
+    Raises:
+        InvalidInput: `until` is not a turn, is before the first one, or neither conversation has it.
+    """
+    require_type(until, (Turn, NoneType), "until", "give Turn(n)")
+    states = [await fold_to_turn(store, cid) for cid in (a, b)]
+    counts = [state.turns for state in states]
+    if until is None:
+        ancestor = await store.common_ancestor(a, b)
+        common = 0 if ancestor is None else ancestor[1]
+        have_gone_on = all(state.responded is not None and state.responded >= common for state in states)
+        last = min(counts) if have_gone_on else max(counts)
+    elif 1 <= until.number <= max(counts):
+        last = until.number
+    else:
+        raise InvalidInput(
+            f"there is no turn {until.number} to compare: the conversations have {counts[0]} and {counts[1]}",
+            hint=f"choose a number from 1 to {max(counts)}" if max(counts) else "send a message and run it first",
+        )
+    ends: list[ComparedEnd] = []
+    for cid, state in zip((a, b), states, strict=True):
+        stop = state.head if state.turns <= last else (await fold_to_turn(store, cid, last)).turned
+        ends.append(ComparedEnd(stop, state.head))
+    return ends[0], ends[1]
+
+
+async def compare_ranges(
+    store: ComparedLogs, a: UUID, b: UUID, ends: Ends, *, workspaces: tuple[Path, Path] | None = None
+) -> Comparison:
+    """Return the differences of two logs up to their ends. O(events after the common ones), and O(files)."""
     ancestor = await store.common_ancestor(a, b)
-    common = 0 if ancestor is None else ancestor[1]
+    common = min(0 if ancestor is None else ancestor[1], *(end.stop for end in ends))
     earlier_arguments = await _read_earlier_arguments(store, a, common)
-    sides = [await _read_side(store, id, common, earlier_arguments) for id in (a, b)]
+    sides = [await _read_side(store, id, common, end, earlier_arguments) for id, end in zip((a, b), ends, strict=True)]
     costs = [side.usage.cost_usd for side in sides]
     return Comparison(
         common=common,
@@ -141,14 +203,17 @@ def _read_arguments(event: ModelResponded) -> dict[str, JsonObject]:
     return {call.id: call.given for call in calls_of(event)}
 
 
-async def _read_side(store: ComparedLogs, id: UUID, common: int, earlier_arguments: Mapping[str, JsonObject]) -> Side:
-    events = tuple([stored async for stored in store.read(id, common)])
+async def _read_side(
+    store: ComparedLogs, id: UUID, common: int, end: ComparedEnd, earlier_arguments: Mapping[str, JsonObject]
+) -> Side:
+    events = tuple([stored async for stored in store.read(id, common, end.stop)])
     typed_events = [stored.event for stored in events]
     usage = NOTHING_USED
     for event in typed_events:
         if isinstance(event, (ModelResponded, Condensed)) and event.usage is not None:
             usage = add_usage(usage, event.usage)
-    return Side(id=id, events=events, calls=tuple(_list_calls(typed_events, earlier_arguments)), usage=usage)
+    calls = tuple(_list_calls(typed_events, earlier_arguments))
+    return Side(id=id, events=events, calls=calls, usage=usage, stop=end.stop, head=end.head)
 
 
 def _list_calls(events: Iterable[Event], earlier_arguments: Mapping[str, JsonObject]) -> Iterable[ComparedCall]:

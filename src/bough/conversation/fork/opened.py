@@ -11,6 +11,7 @@ from bough.agents.spec import AgentSpec
 from bough.conversation.agent import LOCATION_FIELDS, blueprint_of
 from bough.conversation.fork.fork import ForkContents, WrittenFork, write_fork
 from bough.conversation.fork.request import CutPoint, ForkRequest
+from bough.conversation.log.recorded_tools import POLICY, RecordedTools
 from bough.conversation.log.state import State
 from bough.conversation.parts import Parts
 from bough.conversation.rules import Rules, RulesInForce
@@ -58,6 +59,8 @@ def _decide_contents(parts: Parts, request: ForkRequest, cut: CutPoint, state: S
         )
     rules, present = _narrow_rules(parts, request, state), parts.journal.state
     policies = {"executor": parts.environment.executor.name, **rules.to_json()}
+    if (recorded_tools := _choose_recorded_tools(parts, request, cut, state)) is not None:
+        policies[POLICY] = recorded_tools.to_json()
     agent, blueprint = present.agent, None
     changes_agent = request.agent is not None or not {"model", "system_prompt"}.isdisjoint(request.overrides)
     if changes_agent or cut.carried or agent != state.agent:
@@ -101,6 +104,24 @@ def _narrow_rules(parts: Parts, request: ForkRequest, state: State) -> Rules:
         raise _make_wider_error("limits")
     # `narrow`, although both checks passed, because hooks, analyzer and allow-list of the source must apply as well.
     return replace(rules.narrow(stricter), secrets=rules.secrets)
+
+
+def _choose_recorded_tools(parts: Parts, request: ForkRequest, cut: CutPoint, state: State) -> RecordedTools | None:
+    """Return the record that answers the tool calls of a fork: the requested one, else the source's; None for none.
+
+    Args:
+        state: The state at the cut.
+
+    Raises:
+        InvalidInput: The source runs no tools, and the fork would run them.
+    """
+    journal, mode = parts.journal, request.overrides.get("tools")
+    inherited = RecordedTools.from_policies(journal.state.policies) or RecordedTools.from_policies(state.policies)
+    if mode is None:
+        return None if inherited is None else inherited.cut_at(cut.at)
+    if mode != "recorded" and inherited is not None and inherited.mode == "recorded":
+        raise _make_wider_error("use of recorded tools")
+    return RecordedTools(mode=mode, source=journal.cid, start=cut.at, stop=journal.durable)
 
 
 def _make_spec(parts: Parts, request: ForkRequest) -> AgentSpec:

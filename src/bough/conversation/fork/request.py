@@ -10,11 +10,13 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import NoneType
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, get_args
 from uuid import UUID
 
 from bough.conversation.log.journal import Journal
+from bough.conversation.log.recorded_tools import ToolSource
 from bough.conversation.log.state import State, ToolCall
+from bough.conversation.log.turns import Turn, TurnRecord
 from bough.errors import InvalidInput
 from bough.events.draft import check_tags, parse_cut, parse_id
 from bough.events.model import Event, ForkedFrom, ToolInterrupted
@@ -39,16 +41,8 @@ Snap: TypeAlias = Literal["exact", "turn"]
 
 NOT_EXECUTED = "not executed in this fork"
 
-
-@dataclass(frozen=True)
-class Turn:
-    """A cut after turn `number`: a user's message and everything up to the next one. 0 is before the first turn."""
-
-    number: int
-
-    def __post_init__(self) -> None:
-        if isinstance(self.number, bool) or not isinstance(self.number, int):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InvalidInput(f"invalid turn {self.number!r}", hint="give a whole number; 0 is before the first turn")
+_NOT_RULES = frozenset({"model", "system_prompt", "tools"})
+"""Overrides that are not among `GivenRules`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +76,7 @@ async def find_cut(
     Raises:
         InvalidInput: The cut is negative or beyond the head, the turn does not exist, or a call to be carried over has
             started.
-        NotFound: `at` is the id of an event that is not in the log.
+        NotFound: `at` is the id of an event that is not in the log, or a turn of another conversation.
     """
     if pending not in ("close", "drop", "carry") or snap not in ("exact", "turn"):
         raise InvalidInput(
@@ -110,6 +104,8 @@ async def find_cut(
 async def _count_events(journal: Journal, at: Cut | Turn | None) -> int:
     """Return how many events are before the cut that `at` names. Raises: see `find_cut`."""
     head = journal.durable
+    if isinstance(at, TurnRecord) and at.conversation != journal.cid:
+        await journal.store.locate(at.message.id, cid=journal.cid)  # a turn that both share has one number in both
     if isinstance(at, Turn):
         return await journal.find_turn(_require_int(at.number))
     if isinstance(at, UUID):
@@ -172,10 +168,17 @@ def _require_not_started(call: ToolCall) -> None:
 
 
 class ForkOverrides(TypedDict, total=False):
-    """What a fork changes. Rules can only become stricter; hooks and analyzers are added to the source's."""
+    """What a fork changes. Rules can only become stricter; hooks and analyzers are added to the source's.
+
+    Attributes:
+        tools: Where the results of tools come from. `recorded`: a call with the name and the arguments of a call that
+            the source made after the cut gets the outcome that the source's log has, in order, and no tool runs; any
+            other call is refused. `recorded-or-run`: any other call runs under the usual rules.
+    """
 
     model: str | Model
     system_prompt: str
+    tools: ToolSource
     confirmation_policy: Policy
     security_analyzer: SecurityAnalyzer
     hooks: HookSet
@@ -192,12 +195,14 @@ class ForkOptions(TypedDict, total=False):
         tags: The tags of the fork, beside those that it inherits.
         reset_metrics: Whether the fork's usage starts at 0, which is the default. Usage before the cut is then counted
             as inherited.
-        at: The number of events to keep, the id of the last one to keep, or `Turn(n)`; None keeps all.
+        at: The number of events to keep, the id of the last one to keep, or `Turn(n)`, which may be a record of
+            `turns()`; None keeps all.
         snap: `turn` moves the cut back to the end of a turn; `exact` is the default.
         pending: What happens to calls that are open at the cut: `close`, the default, closes them in the fork, `drop`
             moves the cut before the response that made them, `carry` lets those that have not started wait for an
             approval.
-        overrides: Changes in the fork: model, prompt, stricter rules.
+        overrides: Changes in the fork: model, prompt, stricter rules, results of tools from the log of this
+            conversation; see `ForkOverrides`.
         inherit_tags: Whether the fork has the tags of its source, which is the default.
         workspace: `shared`, the default, `readonly`, `copy` or `worktree`. The fork has the present files, not those at
             the cut.
@@ -278,7 +283,7 @@ class ForkRequest:
     @property
     def stricter_rules(self) -> JsonObject:
         """The overrides of rules, under the names of `GivenRules`."""
-        return {name: value for name, value in self.overrides.items() if name not in ("model", "system_prompt")}
+        return {name: value for name, value in self.overrides.items() if name not in _NOT_RULES}
 
     def _check_overrides(self) -> None:
         # Imports PydanticAI, which a fork without overrides does not need.
@@ -290,13 +295,18 @@ class ForkRequest:
                 f"invalid model of type {type(model).__name__}", hint="give its name, or a PydanticAI model"
             )
         require_type(prompt, str, "system_prompt", "give a text")
+        if "tools" in self.overrides and self.overrides["tools"] not in get_args(ToolSource):
+            raise InvalidInput(
+                f"invalid source of tool results: {self.overrides['tools']!r}",
+                hint=f"tools is {' or '.join(get_args(ToolSource))}",
+            )
         check_arguments(self.stricter_rules)
 
     def lineage(self) -> JsonObject:
         """Return the lineage in the fork's row. Two requests have the same lineage if and only if they are equal."""
         identity = {
             "agent": None if self.agent is None else self.agent.snapshot(),
-            "at": str(self.at),
+            "at": str(self.at.cut if isinstance(self.at, Turn) else self.at),
             "overrides": self.overrides_json(),
             "flags": [self.reset_metrics, self.snap, self.inherit_tags, self.secrets, self.ephemeral],
             "named": [self.title, None if self.tags is None else dict(self.tags)],

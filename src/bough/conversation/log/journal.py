@@ -10,11 +10,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from bough.conversation.log.kept_states import find_nearest
 from bough.conversation.log.listeners import Delta, Listeners, OnEvent, Update, local_followers
 from bough.conversation.log.prefix import PrefixWatch
 from bough.conversation.log.staged_write import Condition, Ending, SideChange, Writer
-from bough.conversation.log.state import Fold, State, YieldingDecoder
+from bough.conversation.log.state import Fold, State
+from bough.conversation.log.turns import fold_to_turn
 from bough.conversation.log.write_buffer import Staging, as_recorded
 from bough.errors import BoughError, InvalidInput
 from bough.events.model import Event, UserMessage
@@ -252,16 +252,10 @@ class Journal:
         head = self.durable
         if number == self.state.turns:
             return head
-        state = self._fold.nearest_before_turn(number) or State()
-        nearest = await find_nearest(self.store, self.cid, head, number)
-        if nearest is not None and nearest.state is not None and nearest.state.head > state.head:
-            state = nearest.state
-        state, decoder = state.copy(), YieldingDecoder()
-        async for stored in self.store.read(self.cid, state.head, head):
-            state.apply(stored.seq, await decoder.decode(stored))
-            if state.turns > number:
-                return state.turned
-        return head  # the message that begins the next turn is not durable yet
+        start = self._fold.nearest_before_turn(number)
+        state = await fold_to_turn(self.store, self.cid, number, start=start, head=head)
+        # If the message that begins the next turn is not durable yet, the turn ends at the head.
+        return state.turned if state.turns > number else head
 
     async def make_fork(self, cid: UUID, events: Sequence[Event] | None = None) -> Journal:
         """Turn this journal into the journal of a fork that was cut at its present position.

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from bough.agents.spec import AgentSpec
 from bough.conversation.agent import AgentLike, spec_of
-from bough.conversation.fork.request import ForkRequest, Turn
+from bough.conversation.fork.request import ForkRequest
 from bough.conversation.log.condenser import Condenser, NoCondenser, SummarizingCondenser, condenser_to_json
 from bough.conversation.rules import GivenRules
 from bough.errors import Conflict, InvalidInput, NotSupported
@@ -122,7 +122,7 @@ def overrides_body(overrides: Mapping[str, Any]) -> JsonObject:
     """
     remaining = dict(overrides)
     body: JsonObject = {
-        name: remaining.pop(name) for name in ("model", "system_prompt") if remaining.get(name) is not None
+        name: remaining.pop(name) for name in ("model", "system_prompt", "tools") if remaining.get(name) is not None
     }
     return body | rules_body(cast("GivenRules", remaining))
 
@@ -134,7 +134,7 @@ def fork_body(request: ForkRequest) -> JsonObject:
         NotSupported: An argument cannot be sent; the message names it.
     """
     require_absent(secrets=request.secrets if request.secrets != "reference" else None)
-    require_absent(ephemeral=request.ephemeral, turn=request.at if isinstance(request.at, Turn) else None)
+    require_absent(ephemeral=request.ephemeral)
     body: JsonObject = {"id": str(request.id or new_id()), "title": request.title, "reason": request.reason}
     body |= {"agent": agent_body(request.agent), "tags": None if request.tags is None else dict(request.tags)}
     body |= {"reset_metrics": request.reset_metrics, "snap": request.snap, "pending": request.pending}

@@ -13,12 +13,14 @@ import builtins
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import NoneType
 from typing import IO, Any, Literal, Self, Unpack, cast, overload
 from uuid import UUID
 
 from bough.conversation.agent import AgentLike, AgentOf
-from bough.conversation.fork.compare import Comparison, FileDifference, compare
+from bough.conversation.fork.compare import ComparedEnd, Comparison, FileDifference, compare_ranges
 from bough.conversation.fork.request import ForkOptions, ForkRequest
+from bough.conversation.log.turns import Turn, TurnRecord
 from bough.conversation.message import add_inputs, check_message
 from bough.conversation.remote.bodies import (
     agent_body,
@@ -35,13 +37,13 @@ from bough.conversation.remote.runs import RemoteRuns
 from bough.conversation.remote.transport import ServerTransport
 from bough.conversation.result import OutputT, T
 from bough.conversation.rules import GivenRules
-from bough.errors import Conflict, InvalidInput, NotSupported
+from bough.errors import Conflict, InvalidInput, NotFound, NotSupported
 from bough.events.content import Source
 from bough.events.draft import parse_id
 from bough.events.erasure.receipt import ErasureReceipt
 from bough.events.model import Event, FilePart, ImagePart, UserMessage
 from bough.events.record import ConversationFilter, ConversationRecord, Page
-from bough.types import JsonObject, new_id
+from bough.types import JsonObject, new_id, require_type
 
 
 class RemoteConversation(RemoteRuns[T]):
@@ -249,20 +251,57 @@ class RemoteConversation(RemoteRuns[T]):
         The server ignores `actor` and records the name of the API key.
 
         Raises:
-            NotSupported: `at` is a `Turn`, or `secrets="none"`, `ephemeral` or an override with functions is given.
+            NotSupported: `secrets="none"`, `ephemeral` or an override with functions is given.
         """
+        if isinstance(at := options.get("at"), Turn):
+            options["at"] = await self._find_cut(at)
         body = fork_body(ForkRequest.of(agent, options))
         document = await self._post("fork", body, key=new_id())
         fork: RemoteConversation[Any] = RemoteConversation(self._transport.copy(), read_record(document))
         await fork.refresh()
         return fork
 
-    async def compare(self, other: RemoteConversation[Any]) -> Comparison:
-        """Return the common events and the differences of this conversation (`a`) and another on the server (`b`)."""
-        document = await self._transport.send("GET", f"{self._path}/compare/{other.id}")
+    async def repeat(self, turn: Turn, *, id: UUID | None = None) -> UUID:
+        """Send the message of a recorded turn again; see `AsyncConversation.repeat`. The server reads it from its log.
+
+        Raises:
+            InvalidInput: There is no such turn, or the record is of a conversation that is not related to this one.
+            NotFound: The conversation of the record was deleted.
+            PermissionDenied: A hook of the server refuses the message.
+        """
+        require_type(turn, Turn, "a turn", "give Turn(n), or a record of turns()")
+        if turn.number < 1:
+            raise InvalidInput(f"there is no turn {turn.number} to repeat", hint="turns are counted from 1")
+        chosen = new_id() if id is None else parse_id(id)
+        body: JsonObject = {"turn": turn.number, "id": str(chosen)}
+        body |= {"conversation": str(turn.conversation)} if isinstance(turn, TurnRecord) else {}
+        await self._post("repeat", body, key=chosen)
+        await self.refresh()
+        return chosen
+
+    async def compare(self, other: RemoteConversation[Any], *, until: Turn | None = None) -> Comparison:
+        """Compare this conversation (`a`) with another on the server (`b`); see `AsyncConversation.compare`."""
+        require_type(until, (Turn, NoneType), "until", "give Turn(n)")
+        query = {} if until is None else {"until": until.number}
+        document = await self._transport.send("GET", f"{self._path}/compare/{other.id}", query=query)
         logs = RemoteLogs({self.id: self._log, other.id: other._log}, document["common"])
+        a, b = (ComparedEnd(document[side]["stop"], document[side]["head"]) for side in ("a", "b"))
         files = tuple(FileDifference(path=file["path"], change=file["change"]) for file in document["files"])
-        return replace(await compare(logs, self.id, other.id), files=files)
+        return replace(await compare_ranges(logs, self.id, other.id, (a, b)), files=files)
+
+    async def _find_cut(self, turn: Turn) -> int:
+        """Return how many events there are up to the end of a turn. Reads the log."""
+        turns = await self.turns()
+        if isinstance(turn, TurnRecord) and turn.message.id not in {record.message.id for record in turns}:
+            raise NotFound(f"turn {turn.number} is of another conversation", hint="give a turn of this conversation")
+        if not 0 <= turn.number <= len(turns):
+            raise InvalidInput(
+                f"there is no turn {turn.number}: the conversation has {len(turns)}",
+                hint=f"choose a number from 0 to {len(turns)}",
+            )
+        if turn.number == 0:
+            return turns[0].start if turns else self.state.head
+        return turns[turn.number - 1].stop
 
     async def graft(
         self, source: RemoteConversation[Any], *, start: int | None = None, stop: int | None = None, summary: str = ""

@@ -6,12 +6,13 @@ import json
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from bough.agents.result_tools import READ_RESULT
 from bough.agents.skills.tools import SKILL_TOOLS
 from bough.conversation.log.condenser import Condenser, NoCondenser, Size
 from bough.conversation.log.journal import Journal
+from bough.conversation.log.recorded_tools import RecordedAnswers
 from bough.conversation.log.state import State, ToolCall
 from bough.conversation.rules import Rules
 from bough.conversation.run.loop import REMINDER, Stop
@@ -28,6 +29,7 @@ from bough.events.model import (
     StuckDetected,
     ToolCalled,
     ToolFailed,
+    ToolOutcome,
     ToolRejected,
     ToolReturned,
     UserMessage,
@@ -79,6 +81,7 @@ class Supervisor:
         self._clock = clock
         self._note = note
         self._shared = shared
+        self._recorded = RecordedAnswers(journal)
         self._find_reached = find_reached
         self._started = clock.monotonic()
         self._steps = 0
@@ -173,6 +176,9 @@ class Supervisor:
             events.append(UserMessage.text(review.context, sender="hook"))
         if review.decision == "reject":
             events.append(ToolRejected(tool_call_id=call.id, tool=call.tool, by=review.by, reason=review.reason))
+        elif call.tool != READ_RESULT and (answer := await self._recorded.answer(call)):  # it reads this log alone
+            outcome = self._recorder.limit_outcome(cast("ToolOutcome", answer[-1]))
+            return [*events, *answer[:-1], outcome], None
         return events, _make_approval_request(call, review) if review.decision == "confirm" else None
 
     async def at_end(self) -> None:

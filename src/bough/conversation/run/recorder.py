@@ -287,7 +287,7 @@ class Recorder(AbstractCapability[ToolContext]):
         tool_usage = self._meter.take(ctx.usage)
         if tool_usage is not None:
             outcome = outcome.model_copy(update={"usage": tool_usage})
-        outcome = self._limit_outcome(outcome)
+        outcome = self.limit_outcome(outcome)
         self._journal.stage(outcome)
         if self._journal.state.open_calls or _is_task_tool(tool_def) or time.monotonic() - started > LONG_SECONDS:
             # Also reads the events that tasks appended, so that the next request's limits count their usage.
@@ -440,7 +440,8 @@ class Recorder(AbstractCapability[ToolContext]):
                 self._journal.stream(delta)
             yield event
 
-    def _limit_outcome(self, outcome: ToolOutcome) -> ToolOutcome:
+    def limit_outcome(self, outcome: ToolOutcome) -> ToolOutcome:
+        """Return an outcome with how much of it the model is shown, if it is too long."""
         return limit_shown(outcome, self._result_chars) if isinstance(outcome, ToolReturned | ToolFailed) else outcome
 
     def record_unseen(self, parts: list[ToolReturnPart]) -> None:
@@ -458,7 +459,7 @@ class Recorder(AbstractCapability[ToolContext]):
                 retry = part.outcome == "retried"
                 error = shorten(clean(text), MAX_RESULT_BYTES)
                 failed = ToolFailed(tool_call_id=id, tool=tool, error=error, retry=retry)
-                self._journal.stage(self._limit_outcome(failed))
+                self._journal.stage(self.limit_outcome(failed))
 
 
 def _make_failure(call: ToolCallPart, error: BaseException, started: float) -> ToolFailed:

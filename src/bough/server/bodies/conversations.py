@@ -9,6 +9,7 @@ from uuid import UUID
 from fastapi import Body
 from pydantic import ConfigDict, Discriminator, Field, StringConstraints, Tag
 
+from bough.conversation.log.recorded_tools import ToolSource
 from bough.errors import InvalidInput
 from bough.events.model import UserMessage
 from bough.events.record import Status
@@ -37,7 +38,7 @@ class Deletion(Success):
     erasure: JsonObject | None = None
 
 
-_NEWER_FIELDS = frozenset({"allow_list", "condenser"})
+_NEWER_FIELDS = frozenset({"allow_list", "condenser", "tools"})
 """Fields that older versions of bough did not have."""
 
 
@@ -224,6 +225,7 @@ class Overrides(Form):
 
     model: ModelName | None = None
     system_prompt: str | None = Field(default=None, max_length=1 << 20)
+    tools: ToolSource | None = None
     confirmation_policy: PolicyForm | None = None
     security_analyzer: dict[str, Any] | None = None
     limits: LimitsForm | None = None
@@ -250,6 +252,15 @@ class Fork(Form):
     workspace: Literal["shared", "readonly", "copy", "worktree"] = "shared"
     moment: Literal["then", "now"] | None = None
     reason: Reason | None = None
+
+
+class Repeat(Form):
+    """The turn whose message is sent again: of `conversation`, or of the one that is addressed."""
+
+    turn: Integer = Field(ge=1, le=MAX_SEQ)
+    conversation: UUID | None = None
+    id: UUID | None = None
+    run: Flag = False
 
 
 class Graft(Form):

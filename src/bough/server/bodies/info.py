@@ -301,10 +301,11 @@ class LineageInfo(BaseModel):
 
 
 class ComparedSide(BaseModel):
-    """The part of a conversation that the other one does not share."""
+    """The part of a conversation that the other one does not share, up to event `stop`."""
 
     id: UUID
     head: int
+    stop: int
     own: Ledger
     calls: list[JsonObject]
 

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from bough.conversation.log.recorded_tools import ToolSource
 from bough.events.record import Status
 from bough.server.bodies.base import Reason, Tags, Title
 from bough.server.bodies.conversations import Message, ModelName
@@ -53,6 +54,9 @@ class ForkArguments(ToolArguments):
     title: Title | None = None
     model: ModelName | None = None
     system_prompt: str | None = Field(default=None, max_length=1 << 20)
+    tools: ToolSource | None = Field(
+        default=None, description="`recorded`: tools do not run; calls are answered as the source's log has it."
+    )
     reason: Reason | None = None
     run: bool = False
 
@@ -62,6 +66,7 @@ class CompareArguments(ToolArguments):
 
     a: UUID
     b: UUID
+    until: int | None = Field(default=None, ge=1, description="The last turn to compare; the last one both have.")
 
 
 class ListArguments(ToolArguments):

@@ -11,7 +11,7 @@ from uuid import UUID
 import anyio
 
 from bough.agents.spec import AgentSpec
-from bough.conversation import AsyncConversation, Comparison, Delta, ForkOverrides, State, Update
+from bough.conversation import AsyncConversation, Comparison, Delta, ForkOverrides, State, Turn, Update
 from bough.conversation.rules import GivenRules
 from bough.errors import BoughError, InvalidInput, hide_places
 from bough.events.model import ErrorRaised, ModelResponded, ToolCalled
@@ -156,7 +156,7 @@ class LocalConversations(McpConversations[AsyncConversation]):
         """Return what two conversations share, and where they diverge."""
         one, other = await self._open(arguments.a), await self._open(arguments.b)
         async with one, other:
-            return describe_comparison(await one.compare(other))
+            return describe_comparison(await one.compare(other, until=parse_until(arguments)))
 
     async def list(self, arguments: ListArguments, progress: Progress) -> JsonObject:
         """Return a page of conversations, most recently updated first."""
@@ -295,7 +295,7 @@ def describe_comparison(comparison: Comparison) -> JsonObject:
     sides = {
         name: {
             "id": str(side.id),
-            "head": comparison.common + len(side.events),
+            "head": side.head,
             "own": len(side.events),
             "calls": len(side.calls),
         }
@@ -339,9 +339,14 @@ def parse_cut(arguments: ForkArguments) -> int | UUID | None:
     return arguments.event if arguments.event is not None else arguments.at
 
 
+def parse_until(arguments: CompareArguments) -> Turn | None:
+    """Return the last turn to compare; None for the last one that both conversations have."""
+    return None if arguments.until is None else Turn(arguments.until)
+
+
 def parse_overrides(arguments: ForkArguments) -> ForkOverrides:
     """Return the settings in which the fork differs from its source."""
-    return cast("ForkOverrides", arguments.model_dump(include={"model", "system_prompt"}, exclude_none=True))
+    return cast("ForkOverrides", arguments.model_dump(include={"model", "system_prompt", "tools"}, exclude_none=True))
 
 
 def parse_filter(arguments: ListArguments) -> ConversationFilter:

@@ -38,6 +38,7 @@ from bough.server.mcp.conversations import (
     parse_cut,
     parse_filter,
     parse_overrides,
+    parse_until,
 )
 from bough.tasks import Task
 from bough.tasks.state import STOPPED_STATES
@@ -66,7 +67,9 @@ class ServedConversations(McpConversations[UUID]):
     async def compare(self, arguments: CompareArguments, progress: Progress) -> JsonObject:
         """Return what two conversations share, and where they diverge."""
         self._access.caller.require("read", "conversations")
-        return describe_comparison(await compare(self._access.store, arguments.a, arguments.b))
+        return describe_comparison(
+            await compare(self._access.store, arguments.a, arguments.b, until=parse_until(arguments))
+        )
 
     async def list(self, arguments: ListArguments, progress: Progress) -> JsonObject:
         """Return a page of the tenant's conversations, most recently updated first."""

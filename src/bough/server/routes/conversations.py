@@ -9,13 +9,14 @@ from uuid import UUID
 from fastapi import Query, Request, Response
 from starlette.status import HTTP_201_CREATED, HTTP_304_NOT_MODIFIED
 
+from bough.conversation import Turn
 from bough.conversation.fork.compare import Comparison, compare
 from bough.conversation.fork.orphans import remove_made
 from bough.errors import Conflict, InvalidInput, NotFound
 from bough.events.model import StateChanged
 from bough.events.record import ConversationFilter, ConversationRecord, DeleteMode, Order
 from bough.server.access import Access, Reader, Writer
-from bough.server.bodies.base import ItemPage, Success, answer_page
+from bough.server.bodies.base import MAX_SEQ, ItemPage, Success, answer_page
 from bough.server.bodies.conversations import AnyStart, Change, ConversationPage, ConversationQuery, Deletion, Graft
 from bough.server.bodies.info import (
     ComparedFile,
@@ -160,11 +161,16 @@ async def get_lineage(id: ConversationId, access: Reader) -> LineageInfo:
 
 
 @routes.get("/api/conversations/{id}/compare/{other}")
-async def compare_conversations(id: ConversationId, other: UUID, access: Reader) -> ComparisonInfo:
-    """Compare two conversations: return what they share and where they differ."""
-    left, right = await access.store.get(id), await access.store.get(other)
-    comparison = await compare(access.store, id, other)
-    return _describe_comparison(comparison, left, right)
+async def compare_conversations(
+    id: ConversationId,
+    other: UUID,
+    access: Reader,
+    until: Annotated[int | None, Query(ge=1, le=MAX_SEQ, description="The last turn to compare in both.")] = None,
+) -> ComparisonInfo:
+    """Compare two conversations up to the last turn that both have: return what they share and where they differ."""
+    await access.store.get(id)
+    await access.store.get(other)
+    return _describe_comparison(await compare(access.store, id, other, until=None if until is None else Turn(until)))
 
 
 @routes.post("/api/conversations/{id}/graft")
@@ -244,15 +250,16 @@ def _parse_filter(query: ConversationQuery) -> ConversationFilter:
     )
 
 
-def _describe_comparison(comparison: Comparison, a: ConversationRecord, b: ConversationRecord) -> ComparisonInfo:
+def _describe_comparison(comparison: Comparison) -> ComparisonInfo:
     sides = [
         ComparedSide(
-            id=record.id,
-            head=record.head,
+            id=side.id,
+            head=side.head,
+            stop=side.stop,
             own=Ledger.of(side.usage),
             calls=[_describe_call(call) for call in side.calls],
         )
-        for side, record in ((comparison.a, a), (comparison.b, b))
+        for side in (comparison.a, comparison.b)
     ]
     files = [ComparedFile(path=file.path, change=file.change) for file in comparison.files]
     return ComparisonInfo(common=comparison.common, a=sides[0], b=sides[1], cost_usd=comparison.cost_usd, files=files)

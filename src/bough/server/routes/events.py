@@ -8,11 +8,16 @@ from uuid import UUID
 from fastapi import Header, Query, Request, Response
 from sse_starlette import EventSourceResponse
 
+from bough.conversation import Turn
+from bough.conversation.log.journal import Journal
+from bough.conversation.message import find_message
 from bough.conversation.run.waiting.decision import CallDecision
 from bough.errors import Conflict, InvalidInput, NotFound
 from bough.events.model import UserMessage
+from bough.events.record import ConversationRecord
 from bough.server.access import Access, Approver, Reader, Writer
 from bough.server.bodies.base import ItemPage, Success, answer_page
+from bough.server.bodies.conversations import Repeat
 from bough.server.bodies.events import ConfirmationAnswer, EventPage, EventQuery, MessageSent, NewMessage, wants_ours
 from bough.server.bounds.etag import IdempotencyKey, IfMatch, id_from_key, parse_head, require_match
 from bough.server.conversations.conversation import open_conversation, require_short, say
@@ -104,16 +109,26 @@ async def send_message(
     event_id = body.id or id_from_key(access.caller, request, idempotency_key) or new_id()
     message = message.model_copy(update={"id": event_id})
     is_repeatable = body.id is not None or idempotency_key is not None  # a generated id is new
-    if is_repeatable and await _was_sent(access, id, message):
-        return MessageSent(event_id=event_id, head=(await access.store.get(id)).head)
-    async with open_conversation(access, record) as conversation:
-        try:
-            await say(access, conversation, message, run=body.run, expected_head=parse_head(if_match))
-        except Conflict:
-            if await _event_exists(access, event_id):
-                raise _make_conflict() from None
-            raise
+    if not (is_repeatable and await _was_sent(access, id, message)):
+        await _say(access, record, message, run=body.run, expected_head=parse_head(if_match))
     return MessageSent(event_id=event_id, head=(await access.store.get(id)).head)
+
+
+@routes.post("/api/conversations/{id}/repeat")
+async def repeat_turn(id: ConversationId, body: Repeat, access: Writer) -> MessageSent:
+    """Send the message of a recorded turn again, of this conversation or of one related by forks, as a new message."""
+    record = await access.store.get(id)
+    source = record if body.conversation is None else await access.store.get(body.conversation)
+    journal = Journal(access.store, source.id)
+    try:
+        await journal.catch_up()
+        found = await find_message(journal, record.root, Turn(body.turn), source=source)
+    finally:
+        await journal.aclose()
+    message = found if body.id is None else found.model_copy(update={"id": body.id})
+    if body.id is None or not await _was_sent(access, id, message):
+        await _say(access, record, message, run=body.run)
+    return MessageSent(event_id=message.id, head=(await access.store.get(id)).head)
 
 
 @routes.post("/api/conversations/{id}/events/respond_to_confirmation")
@@ -139,6 +154,23 @@ async def _read_or_none(reader: EventReader, id: str) -> JsonObject | None:
         return await reader.one(id)
     except NotFound:
         return None
+
+
+async def _say(
+    access: Access, record: ConversationRecord, message: UserMessage, *, run: bool, expected_head: int | None = None
+) -> None:
+    """Send a message; see `say`.
+
+    Raises:
+        Conflict: The id of the message belongs to an event of any log.
+    """
+    async with open_conversation(access, record) as conversation:
+        try:
+            await say(access, conversation, message, run=run, expected_head=expected_head)
+        except Conflict:
+            if await _event_exists(access, message.id):
+                raise _make_conflict() from None
+            raise
 
 
 async def _was_sent(access: Access, id: UUID, message: UserMessage) -> bool:

@@ -116,5 +116,5 @@ async def _apply_agent(access: Access, fork: NewFork, agent: ResolvedAgent) -> N
 def _parse_overrides(overrides: Overrides | None) -> ForkOverrides:
     if overrides is None:
         return ForkOverrides()
-    agent = overrides.model_dump(include={"model", "system_prompt"}, exclude_none=True)
+    agent = overrides.model_dump(include={"model", "system_prompt", "tools"}, exclude_none=True)
     return cast("ForkOverrides", {**agent, **parse_rules(overrides)})

@@ -51,6 +51,9 @@ class _Side:
 def diff(
     a: _Id,
     b: _Other = "-",
+    until: Annotated[
+        int | None, typer.Option("--until", metavar="TURN", min=1, help="Compare up to the end of this turn of both.")
+    ] = None,
     full: Annotated[bool, typer.Option("--full", help="Show long texts in full.")] = False,
     home: options.Home = None,
     store: options.Store = None,
@@ -60,7 +63,8 @@ def diff(
 
     Lines marked - are only in the first, lines marked + only in the second.
     """
-    common, side_a, side_b = asyncio.run(_compare(options.load_settings(home, store), Target.parse(a), Target.parse(b)))
+    settings = options.load_settings(home, store)
+    common, side_a, side_b = asyncio.run(_compare(settings, Target.parse(a), Target.parse(b), until))
     return Report(
         command="conv diff",
         data={"common_events": common, "a": side_a.as_json(), "b": side_b.as_json()},
@@ -69,12 +73,19 @@ def diff(
     )
 
 
-async def _compare(settings: Settings, a: Target, b: Target) -> tuple[int, _Side, _Side]:
+async def _compare(settings: Settings, a: Target, b: Target, until: int | None) -> tuple[int, _Side, _Side]:
     async with options.open_settings_store(settings, create=False) as store:
         records = [await store.get(await store.resolve(target.name)) for target in (a, b)]
         ancestor = await store.common_ancestor(records[0].id, records[1].id)
         common = 0 if ancestor is None else ancestor[1]
         stops = [target.end(record) for record, target in zip(records, (a, b), strict=True)]
+        if until is not None:
+            # Imported here: without this option no event is decoded, so its models stay unloaded.
+            from bough.conversation.fork.compare import find_ends
+            from bough.conversation.log.turns import Turn
+
+            ends = await find_ends(store, records[0].id, records[1].id, Turn(until))
+            stops = [min(stop, end.stop) for stop, end in zip(stops, ends, strict=True)]
         common = min(common, *stops)  # ID@SEQ before the fork point leaves fewer common events
         events = [
             [stored.as_json() async for stored in store.read(record.id, common, stop)]
