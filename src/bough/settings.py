@@ -15,8 +15,8 @@ from typing import Any
 from bough.errors import InvalidInput
 
 PROJECT_KEYS = frozenset({"model", "timeout_seconds"})
-"""What a `bough.yaml` in a working folder may set. Whatever could widen what may happen (executor, policy, base URL,
-store, skill roots) is read from the home folder, the environment and arguments only: 
+"""What a `bough.yaml` in a working folder may set. Whatever could widen what may happen (executor, packages,
+policy, base URL, store, skill roots) is read from the home folder, the environment and arguments only: 
 a cloned repository is not trusted."""
 
 SECTIONS = frozenset({"server"})
@@ -35,6 +35,8 @@ class Settings:
         skill_roots: Folders of skills to use besides the usual places; these come first.
         executor: `sandbox`, `container:IMAGE`, or `unsafe` by explicit wish. `container` takes `container_image`.
         container_image: What `container` runs scripts in; never pulled.
+        packages: A virtual environment whose packages programs in the sandbox can import; see
+            `LocalSandboxCodeExecutor`. In a file the path must be absolute.
         policy: Confirmation policy: `allow`, `ask` or `rules`; None where nobody said: `rules` in `bough run` and
             `chat` where the model may write, else `allow`.
         timeout_seconds: Wall time of a script; None takes the executor's default.
@@ -49,6 +51,7 @@ class Settings:
     skill_roots: tuple[Path, ...] = ()
     executor: str = "sandbox"
     container_image: str = "python:3.13-slim"
+    packages: Path | None = None
     policy: str | None = None
     timeout_seconds: float | None = None
     fetch_networks: tuple[str, ...] = ()
@@ -73,6 +76,7 @@ class Settings:
         chosen |= {k: v for k, v in {"home": home, "store": store, **overrides}.items() if v is not None}
         where = Path(chosen.get("home") or Path(env.get("HOME") or Path.home()) / ".bough").expanduser().absolute()
         own = _from_file(where / "bough.yaml", (_KEYS - {"home"}) | SECTIONS)
+        _refuse_relative_packages(own, where / "bough.yaml")
         values = (
             {key: value for key, value in own.items() if key not in SECTIONS}
             | _from_file((cwd or Path.cwd()) / "bough.yaml", PROJECT_KEYS)
@@ -129,6 +133,13 @@ def _check_key(key: str, allowed: frozenset[str], path: Path) -> str:
         f"{path}: unknown key `{key}`",
         hint=f"did you mean `{near[0]}`?" if near else f"known keys: {', '.join(sorted(allowed))}",
     )
+
+
+def _refuse_relative_packages(values: Mapping[str, Any], file: Path) -> None:
+    """Refuse a relative `packages` in a file: each folder in which bough is started would choose what is shown."""
+    packages = values.get("packages")
+    if isinstance(packages, str) and not Path(packages).expanduser().is_absolute():
+        raise InvalidInput(f"{file}: `packages` must be an absolute path", hint="or give --packages, or BOUGH_PACKAGES")
 
 
 def _text(key: str, value: Any) -> str | None:
@@ -199,6 +210,7 @@ _SHAPES: Mapping[str, Any] = {
     "skill_roots": _paths,
     "executor": _executor,
     "container_image": _text,
+    "packages": _path,
     "policy": _choice("allow", "ask", "rules"),
     "timeout_seconds": _seconds,
     "fetch_networks": _networks,

@@ -62,7 +62,7 @@ class Environment:
             )
         if delegation is not None:
             store = _require_log(delegation, store)
-        used = executor or executor_named(executor_name)
+        used = executor or executor_named(executor_name, packages=settings.packages)
         opened = await open_store(store or settings.store) if store is None or isinstance(store, str) else store
         new = cls(settings, opened, used, delegation)
         if opened is not store:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 
 from bough.errors import InvalidInput
@@ -16,15 +17,23 @@ _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,254}")
 _RECORDED = {"local-sandbox": "sandbox", "unsafe-local": "unsafe"}
 
 
-def executor_named(name: str) -> CodeExecutor:
+def executor_named(name: str, *, packages: str | os.PathLike[str] | None = None) -> CodeExecutor:
     """Return a new executor for `sandbox`, `container`, `container:IMAGE` or `unsafe`.
 
     `container` alone uses the image `DEFAULT_IMAGE`. Whether the engine has the image is checked at the first run.
 
+    Args:
+        packages: The environment whose packages programs can import; for `sandbox` only.
+
     Raises:
-        InvalidInput: No executor has that name.
+        InvalidInput: No executor has that name, or it takes no packages, or they are invalid.
     """
     kind, colon, image = name.partition(":")
+    if packages is not None and kind in ("container", "unsafe"):
+        raise InvalidInput(
+            f"the executor {name} takes no packages of an environment",
+            hint="use an image that has them: container:IMAGE" if kind == "container" else "use the executor sandbox",
+        )
     if kind == "container" and (not colon or _IMAGE.fullmatch(image)):
         from bough.execution.container.container import ContainerCodeExecutor
 
@@ -35,7 +44,7 @@ def executor_named(name: str) -> CodeExecutor:
         case "sandbox":
             from bough.execution.local import LocalSandboxCodeExecutor
 
-            return LocalSandboxCodeExecutor()
+            return LocalSandboxCodeExecutor(packages=packages)
         case "unsafe":
             from bough.execution.unsafe import UnsafeLocalCodeExecutor
 

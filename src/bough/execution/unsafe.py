@@ -116,6 +116,8 @@ def _on_host(inside: Plan, workspace: Workspace) -> Plan:
     for mount in inside.mounts:
         places.update(_place(mount, workspace))
     env = {**inside.env, "HOME": _home(workspace), "TMPDIR": workspace.tmp, **inside.request.env}
+    if "PYTHONPATH" in env:
+        env["PYTHONPATH"] = ":".join(_map(path, places) for path in env["PYTHONPATH"].split(":"))
     mapped = {path: _map(path, places) for path in (inside.python or "", inside.path0, inside.cwd)}
     script = None if inside.request.script is None else os.fspath(inside.request.script)
     return replace(

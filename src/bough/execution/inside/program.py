@@ -100,6 +100,11 @@ class LatePackages:
         return sys.modules["_frozen_importlib"]._find_spec(name, path, target)
 
 
+def add_python_path(value):
+    """Put the folders of PYTHONPATH behind the program's own, where an interpreter without `-I` has them."""
+    sys.path[1:1] = [path for path in value.split(":") if path and path not in sys.path]
+
+
 def become_main(conf):
     """Make this interpreter look as if it was started on `conf["python"]`; return its code and namespace."""
     if conf["env"] is not None:
@@ -108,6 +113,10 @@ def become_main(conf):
     hide_own_modules()
     sys.argv = conf["argv"]
     sys.path.insert(0, conf["path0"])
+    if conf["env"] is None:
+        add_python_path(os.environ.get(b"PYTHONPATH", b"").decode("utf-8", "surrogateescape"))
+    else:
+        add_python_path(conf["env"].get("PYTHONPATH", ""))
     sys.stdout.reconfigure(line_buffering=True)
     main = type(sys)("__main__")
     main.__file__ = conf["python"]

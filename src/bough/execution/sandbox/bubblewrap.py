@@ -30,8 +30,7 @@ from bough.execution.sandbox.rung import (
     Preparation,
     RungReport,
     find_conditions,
-    find_interpreter,
-    own_interpreter,
+    list_interpreters,
     read_first_sources,
 )
 from bough.execution.sandbox.seccomp import PROGRAM_PID, SECCOMP_INSTALL, filter_program
@@ -62,7 +61,8 @@ class BubblewrapRung:
     name: str = "bubblewrap"
     isolation: Isolation = Isolation.NAMESPACES
     _bwrap: str = ""
-    _interpreter: Interpreter = field(default_factory=find_interpreter)
+    interpreters: tuple[Interpreter, ...] = field(default_factory=list_interpreters)
+    _interpreter: Interpreter = field(init=False)
     _options: tuple[str, ...] = ()
     _filter: bytes = b""
     _network_filter: bytes = b""
@@ -85,7 +85,7 @@ class BubblewrapRung:
         self._bwrap = bwrap
         self._options = _find_known_options(bwrap)
         failure = ""
-        for interpreter in dict.fromkeys((self._interpreter, own_interpreter())):
+        for interpreter in self.interpreters:
             self._interpreter = interpreter
             self._shown = _system(interpreter)
             failure = self._try()

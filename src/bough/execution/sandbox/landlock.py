@@ -30,8 +30,7 @@ from bough.execution.sandbox.rung import (
     Preparation,
     RungReport,
     find_conditions,
-    find_interpreter,
-    own_interpreter,
+    list_interpreters,
 )
 from bough.execution.sandbox.seccomp import SECCOMP_INSTALL, filter_program
 
@@ -65,7 +64,8 @@ class LandlockRung:
 
     name: str = "sandlock"
     isolation: Isolation = Isolation.LANDLOCK
-    _interpreter: Interpreter = field(default_factory=find_interpreter)
+    interpreters: tuple[Interpreter, ...] = field(default_factory=list_interpreters)
+    _interpreter: Interpreter = field(init=False)
     _filter: bytes = b""
     _prepared: Preparation = field(default_factory=Preparation)
     makes_mounts: bool = False
@@ -82,7 +82,7 @@ class LandlockRung:
         except (ImportError, RuntimeError):
             return self._lacks("libseccomp or pyseccomp is missing.", SECCOMP_INSTALL)
         failure = ""
-        for interpreter in dict.fromkeys((self._interpreter, own_interpreter())):
+        for interpreter in self.interpreters:
             self._interpreter = interpreter
             failure = self._try()
             if not failure:

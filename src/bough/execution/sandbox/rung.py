@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -130,7 +131,9 @@ class Rung(Protocol):
         ...
 
 
-_SYSTEM_PYTHONS = ("/usr/bin/python3", "/usr/local/bin/python3")
+_SYSTEM_FOLDERS: Final = ("/usr/bin", "/usr/local/bin")
+_VERSIONED_NAME: Final = re.compile(r"python(\d+)\.(\d+)")
+Version = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -140,22 +143,35 @@ class Interpreter:
     Attributes:
         path: The executable, the same inside and outside.
         folder: A folder to mount read-only at the same path; None if everything is below `/usr`.
+        version: For example `(3, 13)`; None if the executable's name does not say it.
     """
 
     path: str
     folder: str | None = None
+    version: Version | None = None
 
 
-def find_interpreter() -> Interpreter:
-    """Return the machine's own Python if there is one, else the one that runs bough.
+def list_interpreters(version: Version | None = None) -> tuple[Interpreter, ...]:
+    """Return the interpreters to try: the machine's own Python if there is one, then the one that runs bough.
 
     Packages of a virtual environment are not part of it: a script sees the standard library, and what the machine's own
     Python has installed.
+
+    Args:
+        version: The only version to return; None for any.
     """
-    for path in _SYSTEM_PYTHONS:
-        if os.path.realpath(path).startswith("/usr/") and os.access(path, os.X_OK):
-            return Interpreter(path)
-    return own_interpreter()
+    name = "python3" if version is None else f"python{version[0]}.{version[1]}"
+    system = [_system_interpreter(f"{folder}/{name}") for folder in _SYSTEM_FOLDERS]
+    interpreters = [*[interpreter for interpreter in system if interpreter is not None][:1], own_interpreter()]
+    return tuple(found for found in dict.fromkeys(interpreters) if version is None or found.version == version)
+
+
+def _system_interpreter(path: str) -> Interpreter | None:
+    real_path = os.path.realpath(path)
+    if not real_path.startswith("/usr/") or not os.access(path, os.X_OK):
+        return None
+    match = _VERSIONED_NAME.fullmatch(os.path.basename(real_path))
+    return Interpreter(path, version=None if match is None else (int(match[1]), int(match[2])))
 
 
 def own_interpreter() -> Interpreter:
@@ -164,4 +180,4 @@ def own_interpreter() -> Interpreter:
     path = os.path.join(base, "bin", f"python{sys.version_info.major}.{sys.version_info.minor}")
     if not os.path.exists(path):
         path = os.path.realpath(sys.executable)
-    return Interpreter(path, None if base.startswith("/usr") else base)
+    return Interpreter(path, None if base.startswith("/usr") else base, (sys.version_info[0], sys.version_info[1]))
