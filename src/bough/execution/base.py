@@ -326,9 +326,11 @@ class CodeExecutorMixin:
     def execute_sync(self: CodeExecutor, request: CodeExecutionInput) -> CodeExecutionResult:
         """Run `request` and wait for the result. Blocks. Sandboxes that are kept warm stay on one event loop.
 
-        An executor that is still open at the end of the program is closed then.
+        An executor that is still open at the end of the program is closed then. Ctrl-C, and an interrupt of the tool
+        call that waits here, kill the program and all of its processes.
 
         Raises:
+            asyncio.CancelledError: The tool call that waits here was interrupted.
             BoughError: `execute` raised it, or this is the library's own event loop, which cannot wait for itself.
         """
         from bough.portal import portal  # not at the top: data of a request need no event loop
