@@ -133,6 +133,7 @@ class _Call:
         self.task.add_done_callback(self._finish)
 
     def cancel(self) -> None:
+        # Noted, because the loop may be told to cancel before it is told to start.
         self._is_cancelled = True
         if self.task is not None:
             self.task.cancel()
@@ -184,6 +185,7 @@ class CallScope:
             asyncio.CancelledError: The scope was cancelled before.
         """
         with self._guard:
+            # Under the lock: a call that begins while the scope is cancelled is either refused or in the list.
             if self._is_cancelled:
                 raise asyncio.CancelledError
             self._calls[call] = portal

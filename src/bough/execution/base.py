@@ -251,6 +251,25 @@ class CodeExecutionResult:
         """Whether it ended with exit code 0 and was not killed."""
         return self.exit_code == 0
 
+    def _repr_markdown_(self) -> str:
+        from bough.markdown import fence, join, table
+
+        return join(
+            fence(self.text) if self.stdout else "",
+            fence(self.error_text) if self.stderr else "",
+            table(
+                [
+                    ("exit code", "" if self.exit_code is None else str(self.exit_code)),
+                    ("killed by", self.killed_by or ("" if self.signal is None else f"signal {self.signal}")),
+                    ("seconds", f"{self.wall_seconds:.2f}"),
+                    ("isolation", self.isolation.name.lower()),
+                    ("files", ", ".join(f"{file.path} ({len(file.content)} bytes)" for file in self.output_files)),
+                    ("not returned", ", ".join(f"{path}: {reason}" for path, reason in self.output_skipped)),
+                    ("variables", f"lost: {self.state_lost_reason}" if self.state_lost else ""),
+                ]
+            ),
+        )
+
 
 class CodeExecutor(Protocol):
     """Runs code. Safe for concurrent use. Cancelling `execute` kills the whole process tree."""

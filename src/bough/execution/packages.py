@@ -59,10 +59,12 @@ class Packages:
                 path counts from the working folder of this process, now.
 
         Raises:
-            InvalidInput: The path is missing, is no folder, or has no packages; or they are of another platform, or of
+            InvalidInput: The path is missing, is a file, or has no packages; or they are of another platform, or of
                 several versions of Python; or the environment keeps its packages behind a link.
         """
-        named = os.path.abspath(os.path.expanduser(os.fspath(path)))
+        text: str = os.fspath(path)
+        # Absolute from here on: a later change of the working folder must not choose another environment.
+        named: str = os.path.abspath(os.path.expanduser(text))
         try:
             return cls._find(named)
         except (OSError, ValueError) as error:
@@ -70,6 +72,7 @@ class Packages:
 
     @classmethod
     def _find(cls, named: str) -> Self:
+        # Resolved once: a program that writes to the folder of a link could lead later runs elsewhere.
         given = os.path.realpath(named)
         if not os.path.exists(given):
             raise InvalidInput(f"packages: {named} is not there", hint="python3 -m venv .venv, then give its folder")
@@ -79,6 +82,7 @@ class Packages:
         if root != given:
             named = root
         folder, version = _find_folder(root)
+        # A cloned folder can have an `.venv` whose `site-packages` is a link to a person's home.
         if os.path.realpath(folder) != folder:
             raise InvalidInput(
                 f"packages: {folder} leads through a link out of its environment",
@@ -145,6 +149,7 @@ class Packages:
             guards = self.guard(guards, workspace)
         for mount in request.mounts:
             source = os.path.realpath(mount.source)
+            # The guards cover the workspace only: another way to the same files must not be writable.
             if mount.writable and (_contains(self.root, source) or _contains(source, self.root)):
                 raise InvalidInput(
                     f"The writable mount {mount.source!r} could change the packages in {self.root}.",
@@ -153,6 +158,7 @@ class Packages:
         own_path = request.env.get("PYTHONPATH", "")
         return replace(
             request,
+            # Checked again as every mount is: another folder in its place ends the run before the program starts.
             mounts=(*request.mounts, Mount(source=self.folder, target=PACKAGES)),
             env={**request.env, "PYTHONPATH": f"{own_path}:{PACKAGES}" if own_path else PACKAGES},
             guards=guards,
@@ -161,6 +167,7 @@ class Packages:
     def guard(self, guards: Guards, workspace: str) -> Guards:
         """Return guards that also cover the environment, and a link that names it, where they are in a workspace."""
         top = os.path.realpath(workspace)
+        # The link by its own name: its target decides what the next `.venv/bin/python` of a person is.
         link = os.path.join(os.path.realpath(os.path.dirname(self.named)), os.path.basename(self.named))
         inside = [os.path.relpath(path, top) for path in (self.root, link) if path != top and _contains(top, path)]
         return replace(guards, paths=tuple(dict.fromkeys((*guards.paths, *inside))))

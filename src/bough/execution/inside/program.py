@@ -102,6 +102,7 @@ class LatePackages:
 
 def add_python_path(value):
     """Put the folders of PYTHONPATH behind the program's own, where an interpreter without `-I` has them."""
+    # At 1: the program's own folder stays first, so that a package cannot take the place of a module beside it.
     sys.path[1:1] = [path for path in value.split(":") if path and path not in sys.path]
 
 
