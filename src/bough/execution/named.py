@@ -20,20 +20,16 @@ _RECORDED = {"local-sandbox": "sandbox", "unsafe-local": "unsafe"}
 def executor_named(name: str, *, packages: str | os.PathLike[str] | None = None) -> CodeExecutor:
     """Return a new executor for `sandbox`, `container`, `container:IMAGE` or `unsafe`.
 
-    `container` alone uses the image `DEFAULT_IMAGE`. Whether the engine has the image is checked at the first run.
-
-    Args:
-        packages: The environment whose packages programs can import; for `sandbox` only.
+    `container` alone uses the image `DEFAULT_IMAGE`. Whether the engine has the image is checked at the first run. Only
+    `sandbox` takes `packages`, the environment whose packages programs can import.
 
     Raises:
         InvalidInput: No executor has that name, or it takes no packages, or they are invalid.
     """
     kind, colon, image = name.partition(":")
     if packages is not None and kind in ("container", "unsafe"):
-        raise InvalidInput(
-            f"the executor {name} takes no packages of an environment",
-            hint="use an image that has them: container:IMAGE" if kind == "container" else "use the executor sandbox",
-        )
+        hint = "use the executor sandbox, or container:IMAGE with an image that has them"
+        raise InvalidInput(f"the executor {name} takes no packages of an environment", hint=hint)
     if kind == "container" and (not colon or _IMAGE.fullmatch(image)):
         from bough.execution.container.container import ContainerCodeExecutor
 
