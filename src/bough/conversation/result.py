@@ -71,8 +71,9 @@ class RunResult(Generic[T]):
     waiting: tuple[WaitingCall, ...] = ()
 
     def __repr__(self) -> str:
+        steps = "1 step" if self.steps == 1 else f"{self.steps} steps"
         how = f"{self.status}, {self.reason}" if self.reason else self.status
-        return f"<RunResult {self.conversation.hex[-8:]}, {how}, {plain(self.output, 60)!r}, {self.steps} steps>"
+        return f"<RunResult {self.conversation.hex[-8:]}, {how}, {plain(self.output, 60)!r}, {steps}>"
 
     def _repr_markdown_(self) -> str:
         waiting = [
