@@ -2,7 +2,9 @@
 """A notebook: cells beside the notebook's own event loop, an object that lives from cell to cell."""
 
 # %%
-from bough import AgentSpec, Conversation
+import sys
+
+from bough import AgentSpec, CodeExecutionInput, Conversation, LocalSandboxCodeExecutor
 
 SALES = {"north": 120, "south": 80}
 
@@ -24,7 +26,12 @@ print(result.output)
 attempt = conversation.fork()  # try something, and drop it
 attempt.send_message("What if the north had half of it?")
 print(attempt.run().output)
+attempt.lineage()  # a cell that ends with it shows the tree of forks; results and states are shown, too
 attempt.close()
+
+# %%
+sandbox = LocalSandboxCodeExecutor(packages=sys.prefix)  # the packages of this kernel, usually ".venv"
+print(sandbox.execute_sync(CodeExecutionInput(code="import pydantic; print(pydantic.__file__)")).text, end="")
 
 # %%
 for message in conversation.messages():

@@ -19,9 +19,9 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Generator, Iterator
 from concurrent.futures.thread import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, Protocol, TypeVar, cast
 
 from bough.errors import Unavailable
@@ -123,12 +123,18 @@ class _Call:
         self.done: concurrent.futures.Future[Any] = concurrent.futures.Future()
         self._make = lambda: function(*args, **kwargs)
         self.task: asyncio.Task[Any] | None = None
+        self._is_cancelled = False
 
     def start(self) -> None:
+        if self._is_cancelled:
+            self.done.set_exception(asyncio.CancelledError())
+            return
         self.task = asyncio.get_running_loop().create_task(self._run())
         self.task.add_done_callback(self._finish)
 
     def cancel(self) -> None:
+        # Noted, because the loop may be told to cancel before it is told to start.
+        self._is_cancelled = True
         if self.task is not None:
             self.task.cancel()
 
@@ -142,6 +148,52 @@ class _Call:
             self.done.set_exception(error)
         else:
             self.done.set_result(task.result())
+
+
+class CallScope:
+    """The calls into the loop that one blocking function makes. Cancelling it ends them; the function may go on.
+
+    Without it, what a tool waits for would outlive the tool's interruption: a process in a sandbox, for example.
+    """
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._calls: dict[_Call, Portal] = {}
+        self._is_cancelled = False
+
+    def run(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
+        """Call `fn` in this thread, and return its result; the calls that it makes from this thread are the scope's."""
+        _process.thread.scope = self
+        try:
+            return fn(*args, **kwargs)
+        finally:
+            _process.thread.scope = None
+
+    def cancel(self) -> None:
+        """Cancel the call in progress and all later ones, from any thread. Does not wait."""
+        with self._guard:
+            self._is_cancelled = True
+            calls = list(self._calls.items())
+        for call, portal in calls:
+            portal.cancel(call)
+
+    @contextmanager
+    def hold(self, call: _Call, portal: Portal) -> Generator[None]:
+        """Have the call cancelled with the scope while the block runs.
+
+        Raises:
+            asyncio.CancelledError: The scope was cancelled before.
+        """
+        with self._guard:
+            # Under the lock: a call that begins while the scope is cancelled is either refused or in the list.
+            if self._is_cancelled:
+                raise asyncio.CancelledError
+            self._calls[call] = portal
+        try:
+            yield
+        finally:
+            with self._guard:
+                del self._calls[call]
 
 
 class Portal:
@@ -171,11 +223,23 @@ class Portal:
         Ctrl-C cancels the call, waits until it has ended, and is then raised. A second Ctrl-C does not wait.
 
         Raises:
+            asyncio.CancelledError: It was cancelled, for example because the tool call that waits for it was
+                interrupted.
             Unavailable: The caller runs on the loop's own thread, where the call would wait for itself, or in a forked
                 process; or the program is ending.
         """
         self._require_usable()
         call = _Call(function, args, kwargs)
+        scope: CallScope | None = getattr(_process.thread, "scope", None)
+        with nullcontext() if scope is None else scope.hold(call, self):
+            return self._wait_for(call)
+
+    def cancel(self, call: _Call) -> None:
+        """Cancel a call, from any thread. Does not wait."""
+        with suppress(Unavailable):  # the program is ending, which cancels it as well
+            self._soon(call.cancel)
+
+    def _wait_for(self, call: _Call) -> Any:
         self._calls.add(call)
         try:
             self._schedule(call.start)
@@ -326,6 +390,7 @@ class _Process:
         self.lock = threading.Lock()
         self.threads: DaemonThreads | None = None
         self.portal: Portal | None = None
+        self.thread = threading.local()
 
     def forget(self) -> None:
         """Reset in a forked process, because threads and event loops remain in the parent process."""

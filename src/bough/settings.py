@@ -16,8 +16,8 @@ from bough.errors import InvalidInput
 
 PROJECT_KEYS = frozenset({"model", "timeout_seconds"})
 """The keys that a `bough.yaml` in a working folder may set. A cloned repository is not trusted, so settings that could
-widen permissions (executor, policy, base URL, store, skill roots) are read only from the home folder, the environment
-and arguments."""
+widen permissions (executor, packages, policy, base URL, store, skill roots) are read only from the home folder, the
+environment and arguments."""
 
 SECTIONS = frozenset({"server"})
 """Sections of the home's `bough.yaml` that are not part of `Settings`: `server` is read by the agent server."""
@@ -35,6 +35,8 @@ class Settings:
         skill_roots: Folders of skills that are searched before the usual ones.
         executor: `sandbox`, `container:IMAGE` or `unsafe`. `container` alone uses `container_image`.
         container_image: Image in which `container` runs scripts; never pulled.
+        packages: A virtual environment whose packages programs in the sandbox can import; see
+            `LocalSandboxCodeExecutor`. In a file the path must be absolute.
         policy: Confirmation policy: `allow`, `ask` or `rules`. None if not set: `rules` in `bough run` and `bough chat`
             if the agent may write, otherwise `allow`.
         timeout_seconds: Time limit of a script; None for the executor's default.
@@ -50,6 +52,7 @@ class Settings:
     skill_roots: tuple[Path, ...] = ()
     executor: str = "sandbox"
     container_image: str = "python:3.13-slim"
+    packages: Path | None = None
     policy: str | None = None
     timeout_seconds: float | None = None
     fetch_networks: tuple[str, ...] = ()
@@ -76,6 +79,7 @@ class Settings:
         default_home = Path(env.get("HOME") or Path.home()) / ".bough"
         home_folder = Path(explicit.get("home") or default_home).expanduser().absolute()
         home_values = _from_file(home_folder / "bough.yaml", (_KEYS - {"home"}) | SECTIONS)
+        _refuse_relative_packages(home_values, home_folder / "bough.yaml")
         values = (
             {key: value for key, value in home_values.items() if key not in SECTIONS}
             | _from_file((cwd or Path.cwd()) / "bough.yaml", PROJECT_KEYS)
@@ -138,6 +142,13 @@ def _check_key(key: str, allowed: frozenset[str], path: Path) -> str:
         f"{path}: unknown key `{key}`",
         hint=f"did you mean `{near[0]}`?" if near else f"known keys: {', '.join(sorted(allowed))}",
     )
+
+
+def _refuse_relative_packages(values: Mapping[str, Any], file: Path) -> None:
+    """Refuse a relative `packages` in a file: each folder in which bough is started would choose what is shown."""
+    packages = values.get("packages")
+    if isinstance(packages, str) and not Path(packages).expanduser().is_absolute():
+        raise InvalidInput(f"{file}: `packages` must be an absolute path", hint="or give --packages, or BOUGH_PACKAGES")
 
 
 def _text(key: str, value: Any) -> str | None:
@@ -218,6 +229,7 @@ _PARSERS: Mapping[str, Any] = {
     "skill_roots": _paths,
     "executor": _executor,
     "container_image": _text,
+    "packages": _path,
     "policy": _choice("allow", "ask", "rules"),
     "timeout_seconds": _seconds,
     "fetch_networks": _networks,

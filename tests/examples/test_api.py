@@ -467,6 +467,7 @@ def test_the_notebook_runs_beside_the_loop_of_its_host(
     printed = """\
         The north.
         Then the south.
+        /packages/pydantic/__init__.py
         request ['user-prompt']
         response ['tool-call']
         request ['tool-return']

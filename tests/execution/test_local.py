@@ -58,7 +58,7 @@ async def test_a_bwrap_that_does_not_work_is_not_used(monkeypatch: pytest.Monkey
 @pytest.mark.needs("bubblewrap")
 async def test_an_interpreter_under_a_home_folder_is_shown() -> None:
     executor = LocalSandboxCodeExecutor(min_isolation=Isolation.NAMESPACES)
-    executor._rungs = (BubblewrapRung(_interpreter=find_own_interpreter()),)
+    executor._rungs = (BubblewrapRung(interpreters=(find_own_interpreter(),)),)
     result = await executor.execute(CodeExecutionInput(code="import sys, ssl; print(sys.version_info[:2])"))
     assert result.stdout.decode().strip() == str(sys.version_info[:2])
     await executor.aclose()

@@ -36,6 +36,10 @@ Executor: TypeAlias = Annotated[
     str | None,
     typer.Option("--executor", metavar="NAME", help="Where scripts run: sandbox, container[:IMAGE] or unsafe."),
 ]
+Packages: TypeAlias = Annotated[
+    Path | None,
+    typer.Option("--packages", metavar="DIR", help="Virtual environment that scripts in the sandbox can import from."),
+]
 SkillRoots: TypeAlias = Annotated[
     list[Path] | None,
     typer.Option("--skills", metavar="DIR", help="Folder of skills to search first; repeatable."),
@@ -122,6 +126,7 @@ def load_settings(
     model: str | None = None,
     base_url: str | None = None,
     executor: str | None = None,
+    packages: Path | None = None,
     skill_roots: list[Path] | None = None,
     script_timeout: float | None = None,
     cwd: Path | None = None,
@@ -138,6 +143,7 @@ def load_settings(
         model=model,
         base_url=base_url,
         executor=executor,
+        packages=packages,
         skill_roots=list(parse_skill_roots(skill_roots)) or None,
         timeout_seconds=script_timeout,
     )

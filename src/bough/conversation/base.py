@@ -6,7 +6,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from pathlib import Path
-from typing import Generic
+from typing import Any, Generic
 from uuid import UUID
 
 from bough.conversation.follow import check_position
@@ -18,6 +18,13 @@ from bough.conversation.run_stream import RunStream
 from bough.events.model import Usage
 from bough.events.record import ConversationRecord, Status, StoredEvent
 from bough.guard import Limits
+from bough.markdown import plain
+
+
+def describe(conversation: ConversationBase[Any], class_name: str) -> str:
+    """Return an open conversation in one line: its id, title, status and number of events."""
+    title = "" if conversation.title is None else f" {plain(conversation.title, 60)!r}"
+    return f"<{class_name} {conversation.short_id}{title}, {conversation.status}, {conversation.state.head} events>"
 
 
 class ConversationBase(ABC, Generic[T]):
@@ -36,6 +43,9 @@ class ConversationBase(ABC, Generic[T]):
         self._listener_list = listeners
         self.on_closed: Callable[[], object] = _do_nothing
         self._abandoned_run: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        return describe(self, type(self).__name__)
 
     @property
     def id(self) -> UUID:

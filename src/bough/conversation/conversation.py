@@ -51,7 +51,7 @@ from bough.events.content import Source
 from bough.events.draft import parse_id
 from bough.events.lease import hold_lease
 from bough.events.model import Event, FilePart, ImagePart, PauseRequested, UsageAdded, UserMessage
-from bough.events.record import ConversationRecord
+from bough.events.record import Ancestry
 from bough.events.store import EventStore
 from bough.execution.base import CodeExecutor
 from bough.guard import Limits
@@ -489,9 +489,9 @@ class AsyncConversation(ConversationControl[T], ConversationCollection):
         """
         await self._journal.append(*await make_graft(self.id, source.store, source.id, start, stop, summary))
 
-    async def lineage(self) -> list[ConversationRecord]:
+    async def lineage(self) -> Ancestry:
         """Return the conversations from which this one was forked, oldest first, and itself last."""
-        return [*await self.store.ancestry(self.id), await self.store.get(self.id)]
+        return Ancestry([*await self.store.ancestry(self.id), await self.store.get(self.id)])
 
     async def aclose(self) -> None:
         """Interrupt a run in progress and release all resources, even if releasing one of them fails. Idempotent."""

@@ -62,7 +62,7 @@ class Environment:
             )
         if delegation is not None:
             store = _require_log(delegation, store)
-        used = executor or executor_named(executor_name)
+        used = executor or executor_named(executor_name, packages=settings.packages)
         opened = store
         if opened is None or isinstance(opened, str):
             opened = await open_store(opened or settings.store, keep_copy=settings.copy_before_upgrade)

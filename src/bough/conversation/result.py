@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Generic
@@ -11,6 +12,7 @@ from typing_extensions import TypeVar
 
 from bough.events.model import FinishReason, Usage
 from bough.events.record import Status
+from bough.markdown import escape, fence, join, plain, table
 from bough.types import JsonObject
 
 T = TypeVar("T", default=Any)
@@ -70,6 +72,36 @@ class RunResult(Generic[T]):
     partial: bool = False
     reason: str = ""
     waiting: tuple[WaitingCall, ...] = ()
+
+    def __repr__(self) -> str:
+        steps = "1 step" if self.steps == 1 else f"{self.steps} steps"
+        how = f"{self.status}, {self.reason}" if self.reason else self.status
+        return f"<RunResult {self.conversation.hex[-8:]}, {how}, {plain(self.output, 60)!r}, {steps}>"
+
+    def _repr_markdown_(self) -> str:
+        waiting = [
+            f"- {escape(call.tool)} waits ({escape(call.kind)}): {escape(json.dumps(call.arguments, default=repr))}"
+            for call in self.waiting
+        ]
+        return join(
+            "" if not self.output else fence(self.output),
+            "\n".join(waiting),
+            table(
+                [
+                    ("conversation", self.conversation.hex[-8:]),
+                    ("status", f"{self.status}: {self.reason}" if self.reason else self.status),
+                    ("data", "" if self.data is None else repr(self.data)),
+                    ("steps", str(self.steps)),
+                    ("usage", describe_usage(self.usage)),
+                ]
+            ),
+        )
+
+
+def describe_usage(usage: Usage) -> str:
+    """Return requests, tokens and cost in one line."""
+    cost = "" if usage.cost_usd is None else f", {usage.cost_usd:.4f} USD"
+    return f"{usage.requests} requests, {usage.input_tokens} + {usage.output_tokens} tokens{cost}"
 
 
 def list_waiting(waiting: Mapping[str, JsonObject]) -> tuple[WaitingCall, ...]:

@@ -16,6 +16,7 @@ from pydantic_ai.models import Model
 from bough.agents.delegation_protocol import Delegation
 from bough.agents.spec import AgentSpec
 from bough.conversation.agent import AgentLike, AgentOf
+from bough.conversation.base import describe
 from bough.conversation.conversation import AsyncConversation
 from bough.conversation.fork.compare import Comparison
 from bough.conversation.fork.request import ForkOptions
@@ -29,7 +30,7 @@ from bough.conversation.rules import GivenRules
 from bough.events.content import Source
 from bough.events.erasure.receipt import ErasureReceipt
 from bough.events.model import Event, FilePart, ImagePart, Usage, UserMessage
-from bough.events.record import ConversationFilter, ConversationRecord, Page, Status, StoredEvent
+from bough.events.record import Ancestry, ConversationFilter, ConversationRecord, Page, Status, StoredEvent
 from bough.events.store import EventStore, StoreAdmin
 from bough.execution.base import CodeExecutor
 from bough.guard import Limits, Policy
@@ -223,6 +224,10 @@ class Conversation(Generic[T]):
         self._core: _Core[T] = loop.call(make)
         self._loop = loop
 
+    def __repr__(self) -> str:
+        core = getattr(self, "_core", None)
+        return f"<{type(self).__name__}, not open>" if core is None else describe(core, type(self).__name__)
+
     @property
     def id(self) -> UUID:
         """Its id."""
@@ -386,7 +391,7 @@ class Conversation(Generic[T]):
         require_type(source, Conversation, "the source", "give another Conversation")
         self._loop.call(self._core.graft, source._core, start=start, stop=stop, summary=summary)
 
-    def lineage(self) -> builtins.list[ConversationRecord]:
+    def lineage(self) -> Ancestry:
         """Return the conversations from which this one was forked, oldest first, and itself last."""
         return self._loop.call(self._core.lineage)
 

@@ -124,7 +124,7 @@ async def _score(
         logs: The store of the conversations.
     """
     run_store = await open_store(run.store_url)
-    executor = executor_named(settings.executor)
+    executor = executor_named(settings.executor, packages=settings.packages)
     try:
         scorer = LogScorer(
             host=ConversationHost(store=logs, settings=settings, executor=executor),

@@ -318,7 +318,7 @@ async def _open_broker(
 ) -> AsyncGenerator[tuple[TaskBroker, ConversationHost]]:
     """Open the store and broker that attempts share; the caller's executor remains open."""
     store = await open_store(folder.store_url)
-    active_executor = executor or executor_named(settings.executor)
+    active_executor = executor or executor_named(settings.executor, packages=settings.packages)
     secrets = options.secrets
 
     async def find_credentials(record: ConversationRecord, state: State) -> Credentials:

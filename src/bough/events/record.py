@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, partial
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, cast
 from uuid import UUID
 
 from bough.errors import CorruptLog, InvalidInput
+from bough.markdown import fence, plain
 from bough.types import JsonObject
 
 if TYPE_CHECKING:
     from bough.events.integrity import IntegrityFinding
     from bough.events.model import Event
 
+
+MAX_DRAWN: Final = 200
+"""How many conversations of a tree are drawn in a notebook."""
 
 Owner = TypeVar("Owner")
 
@@ -257,6 +262,9 @@ class Page:
     next_cursor: str | None = None
     damaged: list[IntegrityFinding] = field(default_factory=list["IntegrityFinding"])
 
+    def _repr_markdown_(self) -> str:
+        return draw_tree(self.items)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Pruned:
@@ -294,3 +302,44 @@ def decode_cursor(cursor: str | None) -> tuple[int, int] | None:
 
 def _invalid_cursor(cursor: str) -> InvalidInput:
     return InvalidInput(f"invalid cursor {cursor!r}", hint="use the next_cursor of the page before, or none")
+
+
+def list_branches(records: Sequence[ConversationRecord]) -> Iterator[tuple[ConversationRecord, str]]:
+    """Yield (conversation, lines drawn before it) for a tree: depth first, older forks first.
+
+    A fork of a conversation that is not among the records is drawn as a root.
+    """
+    record_ids = {record.id for record in records}
+    forks: dict[UUID | None, list[ConversationRecord]] = defaultdict(list)
+    for record in sorted(records, key=lambda record: (record.created, record.id), reverse=True):
+        forks[record.forked_from if record.forked_from in record_ids else None].append(record)
+    # A stack instead of recursion, because a chain of forks may be longer than the recursion limit.
+    stack = [(record, "", "") for record in forks[None]]
+    while stack:
+        record, stem, fork_stem = stack.pop()
+        yield record, stem
+        for index, fork in enumerate(forks[record.id]):
+            # Popped last in, first out: the fork pushed first is drawn last.
+            branch, gap = ("└─ ", "   ") if index == 0 else ("├─ ", "│  ")
+            stack.append((fork, fork_stem + branch, fork_stem + gap))
+
+
+def draw_tree(records: Sequence[ConversationRecord]) -> str:
+    """Return a tree of forks as Markdown, one line a conversation; the first `MAX_DRAWN`."""
+    lines = [_draw(record, stem) for record, stem in list_branches(records[:MAX_DRAWN])]
+    if len(records) > MAX_DRAWN:
+        lines.append(f"… and {len(records) - MAX_DRAWN} more")
+    return fence("\n".join(lines) or "no conversations")
+
+
+def _draw(record: ConversationRecord, stem: str) -> str:
+    cut = f"@{record.forked_at} " if record.forked_at is not None else ""
+    title = plain(record.title or "", 80)
+    return f"{stem}{cut}{record.id.hex[-8:]}  {record.status}  {record.head} events  {title}".rstrip()
+
+
+class Ancestry(list[ConversationRecord]):
+    """The conversations from which one was forked, oldest first, and itself last. A notebook draws it as a tree."""
+
+    def _repr_markdown_(self) -> str:
+        return draw_tree(self)

@@ -251,6 +251,25 @@ class CodeExecutionResult:
         """Whether the program exited with 0 and was not killed."""
         return self.exit_code == 0
 
+    def _repr_markdown_(self) -> str:
+        from bough.markdown import fence, join, table
+
+        return join(
+            fence(self.text) if self.stdout else "",
+            fence(self.error_text) if self.stderr else "",
+            table(
+                [
+                    ("exit code", "" if self.exit_code is None else str(self.exit_code)),
+                    ("killed by", self.killed_by or ("" if self.signal is None else f"signal {self.signal}")),
+                    ("seconds", f"{self.wall_seconds:.2f}"),
+                    ("isolation", self.isolation.name.lower()),
+                    ("files", ", ".join(f"{file.path} ({len(file.content)} bytes)" for file in self.output_files)),
+                    ("not returned", ", ".join(f"{path}: {reason}" for path, reason in self.output_skipped)),
+                    ("variables", f"lost: {self.state_lost_reason}" if self.state_lost else ""),
+                ]
+            ),
+        )
+
 
 class CodeExecutor(Protocol):
     """Runs code. Safe for concurrent use. Cancelling `execute` kills the whole process tree."""
@@ -327,9 +346,11 @@ class CodeExecutorMixin:
         """Run `request` on the library's event loop and wait for the result. Blocks.
 
         All calls use the same loop, so warm sandboxes are reused. An executor that is still open at the end of the
-        program is closed automatically.
+        program is closed automatically. Ctrl-C, and an interrupt of the tool call that waits here, kill the program and
+        all of its processes.
 
         Raises:
+            asyncio.CancelledError: The tool call that waits here was interrupted.
             BoughError: `execute` raised it, or the caller runs on the library's event loop, which must not block.
         """
         from bough.portal import portal  # not at the top: the data classes need no event loop

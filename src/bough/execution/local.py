@@ -6,6 +6,7 @@ Source: ADK (`LocalSandboxCodeExecutor`).
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from functools import partial
@@ -13,15 +14,16 @@ from functools import partial
 from bough.cancellation import finish
 from bough.errors import InvalidInput, SandboxUnavailable, Unavailable
 from bough.execution.base import CodeExecutionInput, CodeExecutionResult, CodeExecutorMixin, Isolation
+from bough.execution.packages import Packages
 from bough.execution.process.child import ChildProcess, ConnectedChild
 from bough.execution.process.process import run_process
 from bough.execution.process.result import make_timed_out
 from bough.execution.process.run_directory import RunDirectory
-from bough.execution.request import Plan, make_plan, refuse_state
+from bough.execution.request import Plan, check_types, make_plan, refuse_state
 from bough.execution.sandbox.bubblewrap import BubblewrapRung
 from bough.execution.sandbox.landlock import LandlockRung, make_serving_command
 from bough.execution.sandbox.preloaded import PreloadedSupervisor
-from bough.execution.sandbox.rung import Rung, RungReport
+from bough.execution.sandbox.rung import Rung, RungReport, list_interpreters
 from bough.execution.warm.stateful import Sessions
 from bough.execution.warm.warm import WarmSandboxes
 from bough.execution.warm.zygote import Key
@@ -37,8 +39,17 @@ class LocalSandboxCodeExecutor(CodeExecutorMixin):
         min_isolation: The weakest acceptable isolation.
         default_timeout_seconds: The timeout of requests without one.
         stateful: Whether Python code of one `execution_id` runs in one persistent interpreter; needs bubblewrap.
+        packages: A virtual environment, or a folder with installed packages, that programs can import and cannot
+            change; a relative path counts from the working folder of this process, now. They are at `/packages`, the
+            last entry of `PYTHONPATH`. Python runs in the version that the packages need. `.pth` files are not read, so
+            packages in development are missing.
+
+    Raises:
+        InvalidInput: `packages` is missing or has no packages, or they are of another platform, or of a version of
+            Python that no sandbox here has.
 
     Attributes:
+        packages: The environment whose packages programs can import; None without one.
         supervisor: Forks the supervisors of runs under Landlock.
         counts: How many runs were `cold`, `warm` and `stateful`, and how many `zygotes` and `sessions` were started.
     """
@@ -51,11 +62,17 @@ class LocalSandboxCodeExecutor(CodeExecutorMixin):
         min_isolation: Isolation = Isolation.LANDLOCK,
         default_timeout_seconds: float = 30.0,
         stateful: bool = False,
+        packages: str | os.PathLike[str] | None = None,
     ) -> None:
         self.stateful = stateful
         self.default_timeout_seconds = default_timeout_seconds
         self.min_isolation = min_isolation
-        self._rungs: Sequence[Rung] = (BubblewrapRung(), LandlockRung())
+        self.packages = None if packages is None else Packages.find(packages)
+        interpreters = list_interpreters() if self.packages is None else self.packages.find_interpreters()
+        self._rungs: Sequence[Rung] = (
+            BubblewrapRung(interpreters=interpreters),
+            LandlockRung(interpreters=interpreters),
+        )
         self._chosen: Rung | None = None
         self._warm: WarmSandboxes | None = None
         self._sessions: Sessions | None = None
@@ -87,8 +104,17 @@ class LocalSandboxCodeExecutor(CodeExecutorMixin):
         """
         if self._closed:
             raise Unavailable("The executor is closed.", hint="Make a new one, or call reinitialize().")
-        plan = make_plan(request, default_timeout_seconds=self.default_timeout_seconds)
+        plan = await self._make_plan(request)
         return await finish(self._run(plan), cancel=True)
+
+    async def _make_plan(self, request: CodeExecutionInput) -> Plan:
+        """Check a request, and return its plan, with the packages of the environment."""
+        if self.packages is not None:
+            check_types(request)
+            if not self.packages.is_current:
+                self.packages = await asyncio.to_thread(self.packages.find_again)
+            request = self.packages.add_to(request)
+        return make_plan(request, default_timeout_seconds=self.default_timeout_seconds)
 
     async def _run(self, plan: Plan) -> CodeExecutionResult:
         """Run `plan` in its persistent interpreter, in a warm sandbox if there is one, or in a new sandbox."""
@@ -128,7 +154,7 @@ class LocalSandboxCodeExecutor(CodeExecutorMixin):
 
         Returns whether there is a warm sandbox now; False on a rung without warm sandboxes.
         """
-        plan = make_plan(request, default_timeout_seconds=self.default_timeout_seconds)
+        plan = await self._make_plan(request)
         await self._get_rung()
         if self._warm is None or request.execution_id is None or self._loop is not asyncio.get_running_loop():
             return False
@@ -170,7 +196,7 @@ class LocalSandboxCodeExecutor(CodeExecutorMixin):
             InvalidInput: The request is invalid; nothing was run.
             SandboxUnavailable: bubblewrap, the only rung that passes descriptors, does not work here.
         """
-        plan = make_plan(request, default_timeout_seconds=self.default_timeout_seconds)
+        plan = await self._make_plan(request)
         rung = await self._get_rung()
         if not isinstance(rung, BubblewrapRung):
             raise SandboxUnavailable(

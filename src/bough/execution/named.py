@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 
 from bough.errors import InvalidInput
@@ -16,15 +17,19 @@ _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,254}")
 _NAME_BY_RECORDED = {"local-sandbox": "sandbox", "unsafe-local": "unsafe"}
 
 
-def executor_named(name: str) -> CodeExecutor:
+def executor_named(name: str, *, packages: str | os.PathLike[str] | None = None) -> CodeExecutor:
     """Return a new executor for `sandbox`, `container`, `container:IMAGE` or `unsafe`.
 
-    `container` uses the image `DEFAULT_IMAGE`. The first run checks whether the engine has the image.
+    `container` uses the image `DEFAULT_IMAGE`. The first run checks whether the engine has the image. Only `sandbox`
+    takes `packages`, the environment whose packages programs can import.
 
     Raises:
-        InvalidInput: The name is none of these.
+        InvalidInput: The name is none of these, or the executor takes no packages, or they are invalid.
     """
     kind, colon, image = name.partition(":")
+    if packages is not None and kind in ("container", "unsafe"):
+        hint = "use the executor sandbox, or container:IMAGE with an image that has them"
+        raise InvalidInput(f"the executor {name} takes no packages of an environment", hint=hint)
     if kind == "container" and (not colon or _IMAGE.fullmatch(image)):
         from bough.execution.container.container import ContainerCodeExecutor
 
@@ -35,7 +40,7 @@ def executor_named(name: str) -> CodeExecutor:
         case "sandbox":
             from bough.execution.local import LocalSandboxCodeExecutor
 
-            return LocalSandboxCodeExecutor()
+            return LocalSandboxCodeExecutor(packages=packages)
         case "unsafe":
             from bough.execution.unsafe import UnsafeLocalCodeExecutor
 

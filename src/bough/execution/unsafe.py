@@ -118,6 +118,8 @@ def _map_to_host(plan: Plan, workspace: Workspace) -> Plan:
     for mount in plan.mounts:
         host_paths.update(_map_mount(mount, workspace))
     env = {**plan.env, "HOME": _home_folder(workspace), "TMPDIR": workspace.tmp, **plan.request.env}
+    if "PYTHONPATH" in env:
+        env["PYTHONPATH"] = ":".join(_map_path(path, host_paths) for path in env["PYTHONPATH"].split(":"))
     script = None if plan.request.script is None else os.fspath(plan.request.script)
     return replace(
         plan,

@@ -214,7 +214,7 @@ class _Plan:
     def _make_services(self, store: StoreAdmin) -> Services:
         settings, server, metrics = self.settings, self.server, self.metrics
         broadcasts, rules = Broadcasts(store, metrics), TenantRules(settings, server)
-        executor = SharedExecutor(settings.executor)
+        executor = SharedExecutor(settings.executor, settings.packages)
         sealed = SealedSecrets(store, lambda: SecretBox.of(settings.home, os.environ))
         broker = TaskBroker(
             tasks_in(store),

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic_ai.messages import BinaryContent, ToolReturnPart
+from pydantic_ai.messages import BinaryContent, ToolReturn, ToolReturnPart
 
 from bough.conversation import AsyncConversation
 from bough.testing import tool_call
@@ -252,6 +252,28 @@ async def test_files_that_are_too_many_are_left_out_and_the_text_stays(scripted:
         assert kinds == ["binary", "binary", note, note]
         (shown,) = contents(spec.model.asked[1].messages)
         assert "four photos of the bridge" in shown and note in shown
+
+
+async def test_any_number_and_size_of_files_leaves_the_text(scripted: Any, start: Any) -> None:
+    """Fifty pictures, of 75 MB: eight fit; eight notes and a line stand for the others."""
+    large = bytes(1_500_002)
+
+    def plots() -> Any:
+        pictures = [BinaryContent(data=b"\x89PNG" + large, media_type="image/png") for _ in range(50)]
+        return ToolReturn("sales rose", content=["a plot a day", *pictures])
+
+    spec = scripted(tool_call("plots"), "done", tools=(plots,))
+    async with await start(spec) as conversation:
+        await conversation.send_message("go")
+        assert (await conversation.run()).output == "done"
+        (plotted,) = [e.event async for e in conversation.events if e.kind == "ToolReturned"]
+        texts = [part for part in plotted.result if isinstance(part, str)]
+        assert len(plotted.result) - len(texts) == 8
+        note = "[a file of 1500006 bytes (image/png) was left out: at most 16777216 base64 are kept]"
+        rest = "[34 more files of 51000204 bytes were left out: at most 16777216 base64 are kept]"
+        assert texts == ["sales rose", "a plot a day", *[note] * 8, rest]
+        (shown,) = [text for text in contents(spec.model.asked[1].messages) if "sales rose" in text]
+        assert rest in shown
 
 
 async def test_files_commands_and_resources_go_through_the_one_place(start: Any, scripted: Any, tmp_path: Path) -> None:

@@ -47,6 +47,7 @@ def chat(
     workspace: options.Workspace = Path(),
     agent: options.Agent = None,
     executor: options.Executor = None,
+    packages: options.Packages = None,
     rules: RuleOptions = NO_RULES,
     script_timeout: options.ScriptTimeout = None,
     home: options.Home = None,
@@ -59,6 +60,7 @@ def chat(
         model=model,
         base_url=base_url,
         executor=executor,
+        packages=packages,
         skill_roots=None if id is None else skills,  # a new conversation records them with its agent
         script_timeout=script_timeout,
         cwd=workspace,

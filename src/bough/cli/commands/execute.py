@@ -19,6 +19,7 @@ from bough.errors import InvalidInput
 if TYPE_CHECKING:
     from bough.execution.base import CodeExecutionInput, CodeExecutionResult
     from bough.execution.script_program import Language
+    from bough.settings import Settings
 
 _LANGUAGES: Mapping[str, Language] = {"python": "python", "bash": "bash", "sh": "sh", "node": "node"}
 
@@ -49,6 +50,7 @@ def exec_(
         Path | None, typer.Option("--stdin", metavar="FILE", help="File to read as stdin; - for bough's stdin.")
     ] = None,
     executor: options.Executor = None,
+    packages: options.Packages = None,
     home: options.Home = None,
     store: options.Store = None,
     json: options.Json = False,
@@ -71,8 +73,8 @@ def exec_(
         stdin=b"" if stdin is None else _read_stdin(stdin),
     )
     request = _limit_request(request, network=network, memory=memory, workspace=workspace)
-    settings = options.load_settings(home, store, executor=executor)
-    result = asyncio.run(_execute(settings.executor, request))
+    settings = options.load_settings(home, store, executor=executor, packages=packages)
+    result = asyncio.run(_execute(settings, request))
     if json:
         return Report(command="exec", data=ran_json(result), exit_code=exit_code_of(result))
     write_streams(result)
@@ -130,10 +132,10 @@ def _read_stdin(file: Path) -> bytes:
         raise InvalidInput(f"{file} cannot be read: {error.strerror}", hint="give a file, or -") from error
 
 
-async def _execute(name: str, request: CodeExecutionInput) -> CodeExecutionResult:
+async def _execute(settings: Settings, request: CodeExecutionInput) -> CodeExecutionResult:
     from bough.execution.named import executor_named
 
-    executor = executor_named(name)
+    executor = executor_named(settings.executor, packages=settings.packages)
     try:
         return await executor.execute(request)
     finally:

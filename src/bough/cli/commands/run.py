@@ -41,6 +41,7 @@ def run(
     agent: options.Agent = None,
     skill: options.Skill = None,
     executor: options.Executor = None,
+    packages: options.Packages = None,
     rules: RuleOptions = NO_RULES,
     timeout: options.Timeout = None,
     script_timeout: options.ScriptTimeout = None,
@@ -65,6 +66,7 @@ def run(
         model=model,
         base_url=base_url,
         executor=executor,
+        packages=packages,
         script_timeout=script_timeout,
         cwd=workspace,
     )

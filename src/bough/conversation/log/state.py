@@ -43,6 +43,7 @@ from bough.events.model import (
 )
 from bough.events.record import Status, StoredEvent
 from bough.events.stores import faults
+from bough.markdown import table
 from bough.types import Json, JsonObject
 
 if TYPE_CHECKING:
@@ -186,6 +187,24 @@ class State:
     quarantined: bool = False
     _last_message: int = -1
     _seen: int = 0
+
+    def _repr_markdown_(self) -> str:
+        return table(
+            [
+                ("title", self.title or ""),
+                ("status", f"{self.status}: {self.limit}" if self.limit else self.status),
+                ("events", str(self.head)),
+                ("turns", str(self.turns)),
+                ("shared with the source", str(self.base) if self.base else ""),
+                ("agent", str(self.agent.get("name") or "")),
+                ("workspace", str(self.workspace)),
+                ("tokens", f"{self.own.input_tokens} + {self.own.output_tokens}"),
+                ("waiting", ", ".join(f"{call.get('tool')} ({id})" for id, call in self.waiting.items())),
+                ("skills", ", ".join(self.active_skills)),
+                ("tasks", ", ".join(f"{id}: {task.state}" for id, task in self.tasks.items())),
+                ("output", self.output),
+            ]
+        )
 
     @property
     def has_message(self) -> bool:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
 import pydantic_core
 from pydantic import ConfigDict, TypeAdapter
-from pydantic_ai.messages import ToolReturn, ToolReturnContent
+from pydantic_ai.messages import BinaryContent, ToolReturn, ToolReturnContent
 
 from bough.errors import InvalidInput, NotFound
 from bough.events.model import ToolFailed, ToolReturned
@@ -22,12 +22,15 @@ MAX_RESULT_BYTES = 1 << 20
 """Of a longer result only the beginning and the end are recorded."""
 
 MAX_BINARY_BYTES = 16 << 20
-"""The largest result with images or other files, in base64. Files that do not fit are left out."""
+"""The largest result with images or other files, in base64. Files that do not fit are left out; the text stays."""
 
 MAX_ENCODED_BYTES = 64 << 20
 """A larger result, or one of more than `MAX_PARTS` parts, is refused before it is encoded."""
 
 MAX_PARTS = 4_000_000
+
+MAX_NOTES = 8
+"""How many files that are left out have a note in their place; one line counts the others of a list."""
 
 _CUT_LINE_CHARS = 160
 """The greatest length of the line that replaces the omitted text."""
@@ -38,6 +41,10 @@ _UNCUT_TOOLS = frozenset({"load_skill"})
 _SMALL_CHARS = 1 << 16
 _SMALL_PARTS = 32
 _FILE_MARK = b'"kind":"binary"'
+_FIELD_BYTES = 160
+"""Room for the other fields of an encoded file."""
+
+_REASON = f"at most {MAX_BINARY_BYTES} base64 are kept"
 
 _CONTENT: TypeAdapter[Any] = TypeAdapter(
     ToolReturnContent, config=ConfigDict(ser_json_inf_nan="strings", ser_json_bytes="utf8")
@@ -52,15 +59,14 @@ def encode_result(value: Any) -> Json:
     recorded, because the model is never shown it. A text of any length costs O(length of what is recorded).
 
     Raises:
-        InvalidInput: The result is or contains an iterator, or is too large to be encoded.
+        InvalidInput: The result is or contains an iterator, or has too much text or too many parts to be encoded.
     """
     value = _unwrap(value)
     if isinstance(value, str) and len(value) > MAX_RESULT_BYTES:
         return clean(shorten(value, MAX_RESULT_BYTES))
     if isinstance(value, bytes | bytearray) and len(value) > MAX_BINARY_BYTES:
         return _describe_omission(len(value))
-    _check_size(value)
-    data = _dump_json(value)
+    data = _dump_json(_limit_files(value))
     if len(data) <= MAX_RESULT_BYTES:
         return pydantic_core.from_json(data)
     if _FILE_MARK in data:
@@ -165,13 +171,90 @@ def _unwrap(value: Any) -> Any:
     return [return_value, *contents]
 
 
-def _check_size(value: Any) -> None:
-    """Refuse an iterator, and a value of too many bytes or parts. O(parts), at most `MAX_PARTS`.
+class _FileBudget:
+    """Room for the files of a result, in base64; a file that does not fit is replaced by a note.
+
+    Args:
+        free_bytes: The room.
+        measure: Returns the size in base64 and the media type of a file; None for any other value.
+    """
+
+    def __init__(self, free_bytes: int, measure: Callable[[Any], tuple[int, str] | None]) -> None:
+        self._free_bytes = free_bytes
+        self._measure = measure
+        self._notes = 0
+
+    def limit(self, value: Any) -> Any:
+        """Return the value with the first files that fit. Looks into lists and mappings."""
+        file = self._measure(value)
+        if file is not None:
+            return value if self._take(file[0]) else self._note(*file)
+        if isinstance(value, list | tuple):
+            return self._limit_items(cast("Sequence[Any]", value))
+        if isinstance(value, dict):
+            return {key: self.limit(item) for key, item in cast("dict[Any, Any]", value).items()}
+        return value
+
+    def _limit_items(self, items: Sequence[Any]) -> list[Any]:
+        kept: list[Any] = []
+        uncounted: list[int] = []
+        for item in items:
+            file = self._measure(item)
+            if file is None or self._take(file[0]):
+                kept.append(self.limit(item) if file is None else item)
+            elif self._notes < MAX_NOTES:
+                kept.append(self._note(*file))
+            else:
+                uncounted.append(file[0] * 3 // 4)
+        if uncounted:
+            kept.append(f"[{len(uncounted)} more files of {sum(uncounted)} bytes were left out: {_REASON}]")
+        return kept
+
+    def _take(self, size: int) -> bool:
+        needed = size + _FIELD_BYTES
+        fits = needed <= self._free_bytes
+        if fits:
+            self._free_bytes -= needed
+        return fits
+
+    def _note(self, size: int, media_type: str) -> str:
+        self._notes += 1
+        return f"[a file of {size * 3 // 4} bytes ({media_type}) was left out: {_REASON}]"
+
+
+def _limit_files(value: Any) -> Any:
+    """Return a value whose files are encoded at most up to their bound: what is left out costs no memory.
 
     Raises:
-        InvalidInput: The value is refused.
+        InvalidInput: The value is refused: an iterator, or too much text or too many parts.
     """
-    size = parts = 0
+    text_bytes, file_bytes = _measure_parts(value)
+    if file_bytes * 4 // 3 <= MAX_BINARY_BYTES:
+        return value
+
+    def measure(part: Any) -> tuple[int, str] | None:
+        return (-(-len(part.data) // 3) * 4, part.media_type) if isinstance(part, BinaryContent) else None
+
+    try:
+        return _FileBudget(MAX_BINARY_BYTES - text_bytes, measure).limit(value)
+    except RecursionError as error:
+        raise _too_large() from error
+
+
+def _too_large() -> InvalidInput:
+    return InvalidInput(
+        f"a tool returned more than {MAX_ENCODED_BYTES >> 20} MiB or {MAX_PARTS:,} parts",
+        hint="return less of it, or write it into a file of the workspace and return the file's name",
+    )
+
+
+def _measure_parts(value: Any) -> tuple[int, int]:
+    """Return the size of the texts and the size of the files of a value. O(parts), at most `MAX_PARTS`.
+
+    Raises:
+        InvalidInput: It is or contains an iterator, or has too much text or too many parts.
+    """
+    size = parts = file_bytes = 0
     visited: set[int] = set()
     pending: list[Any] = [value]
     while pending:
@@ -180,6 +263,8 @@ def _check_size(value: Any) -> None:
         match part:
             case str() | bytes() | bytearray():
                 size += len(part)  # pyright: ignore[reportUnknownArgumentType]
+            case BinaryContent():
+                file_bytes += len(part.data)
             case Iterator() | AsyncIterator():
                 kind = type(cast("object", part)).__name__
                 raise InvalidInput(
@@ -194,10 +279,8 @@ def _check_size(value: Any) -> None:
             case _:
                 pass
         if size > MAX_ENCODED_BYTES or parts > MAX_PARTS:
-            raise InvalidInput(
-                f"a tool returned more than {MAX_ENCODED_BYTES >> 20} MiB or {MAX_PARTS:,} parts",
-                hint="return less of it, or write it into a file of the workspace and return the file's name",
-            )
+            raise _too_large()
+    return size, file_bytes
 
 
 def _dump_json(value: Any) -> bytes:
@@ -224,26 +307,14 @@ def _omit_files(data: bytes) -> Json:
     """Return an encoded result with the first files that fit. Each other file is replaced by a note."""
     result = pydantic_core.from_json(data)
     text_size = len(data) - sum(len(file["data"]) for file in _list_files(result))
-    free_bytes = MAX_BINARY_BYTES - text_size
 
-    def omit(value: Any) -> Json:
-        """Return the value with the files that fit into `free_bytes`."""
-        nonlocal free_bytes
-        if isinstance(value, list):
-            return [omit(item) for item in cast("list[Any]", value)]
-        if not isinstance(value, dict):
-            return value
+    def measure(value: Any) -> tuple[int, str] | None:
+        if not isinstance(value, dict) or not _is_file(cast("dict[str, Any]", value)):
+            return None
         fields = cast("dict[str, Any]", value)
-        if not _is_file(fields):
-            return {key: omit(item) for key, item in fields.items()}
-        size = len(fields["data"])
-        if size <= free_bytes:
-            free_bytes -= size
-            return fields
-        kind = fields.get("media_type")
-        return f"[a file of {size * 3 // 4} bytes ({kind}) was left out: at most {MAX_BINARY_BYTES} base64 are kept]"
+        return len(fields["data"]), str(fields.get("media_type"))
 
-    result = omit(result)
+    result = _FileBudget(MAX_BINARY_BYTES - text_size, measure).limit(result)
     if next(_list_files(result), None) is not None:
         return result
     text = pydantic_core.to_json(result).decode()

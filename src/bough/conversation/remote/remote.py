@@ -9,7 +9,6 @@ Source: server.md, 21. Remote client.
 from __future__ import annotations
 
 import asyncio
-import builtins
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -42,7 +41,7 @@ from bough.events.content import Source
 from bough.events.draft import parse_id
 from bough.events.erasure.receipt import ErasureReceipt
 from bough.events.model import Event, FilePart, ImagePart, UserMessage
-from bough.events.record import ConversationFilter, ConversationRecord, Page
+from bough.events.record import Ancestry, ConversationFilter, Page
 from bough.types import JsonObject, new_id, require_type
 
 
@@ -310,12 +309,12 @@ class RemoteConversation(RemoteRuns[T]):
         await self._post("graft", {"source": str(source.id), "start": start, "stop": stop, "summary": summary})
         await self.refresh()
 
-    async def lineage(self) -> builtins.list[ConversationRecord]:
+    async def lineage(self) -> Ancestry:
         """Return the conversations from which this one descends, oldest first, and this one last."""
         lineage = await self._transport.send("GET", f"{self._path}/lineage")
         ids = [item["id"] for item in lineage["items"]]
         documents = await self._transport.send("GET", "/api/conversations", query={"ids": ids})
-        return [read_record(document) for document in documents if document is not None]
+        return Ancestry(read_record(document) for document in documents if document is not None)
 
     async def condense(self) -> bool:
         """Condense the view now, and return whether there was something to condense."""

@@ -371,6 +371,8 @@ class Recorder(AbstractCapability[ToolContext]):
         except asyncio.CancelledError as error:
             if not is_cancelled():  # not the run was cancelled, but an asyncio task that the tool awaited
                 return _make_failure(call, error, started)
+            # Also if the call stays open for another process: what it waits for must not run on beside its repetition.
+            blocking.cancel()
             if self._note.leaves_calls_open:
                 raise
             await self._interrupt(call, blocking)

@@ -436,7 +436,9 @@ class Runner:
         settings, workspace = self._environment.settings, self._journal.state.workspace
         roots = (*self._spec.skill_roots, *settings.skill_roots)
         configs = list_files(find_config(None, home=settings.home, cwd=workspace, env=os.environ))
-        return Guards().extend(workspace, (*roots, *configs, *self._rules.hooks.guarded))
+        guards = Guards().extend(workspace, (*roots, *configs, *self._rules.hooks.guarded))
+        packages = getattr(self._environment.executor, "packages", None)
+        return guards if packages is None else packages.guard(guards, workspace)
 
     def _context(self, shown_chars: int) -> ToolContext:
         """Return the dependencies of the tools.

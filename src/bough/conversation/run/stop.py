@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Any, Literal, TypeAlias, TypeVar
 
-from bough.portal import threads
+from bough.portal import CallScope, threads
 
 _R = TypeVar("_R")
 
@@ -59,12 +59,17 @@ class BlockingCall(Executor):
 
     def __init__(self) -> None:
         self._futures: list[Future[Any]] = []
+        self._scope = CallScope()
 
     def submit(self, fn: Callable[..., _R], /, *args: Any, **kwargs: Any) -> Future[_R]:
         """Run `fn` in a thread."""
-        future = threads().submit(_call_safely, fn, *args, **kwargs)
+        future = threads().submit(self._scope.run, _call_safely, fn, *args, **kwargs)
         self._futures.append(future)
         return future
+
+    def cancel(self) -> None:
+        """End what the functions wait for in bough's event loop, such as `execute_sync`. Does not wait."""
+        self._scope.cancel()
 
     @property
     def is_running(self) -> bool:

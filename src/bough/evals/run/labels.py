@@ -29,7 +29,7 @@ async def judge_labels(
     workspace = folder.path / "judge"
     workspace.mkdir(exist_ok=True)
     store = await open_store(folder.store_url)
-    executor = executor_named(settings.executor)
+    executor = executor_named(settings.executor, packages=settings.packages)
     host = ConversationHost(store=store, settings=settings, executor=executor)
 
     async def judge_label(index: int, label: Label) -> None:

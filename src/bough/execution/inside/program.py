@@ -105,6 +105,12 @@ class PackageStartup:
         return sys.modules["_frozen_importlib"]._find_spec(name, path, target)
 
 
+def add_python_path(value):
+    """Put the folders of PYTHONPATH behind the program's own, where an interpreter without `-I` has them."""
+    # At 1: the program's own folder stays first, so that a package cannot take the place of a module beside it.
+    sys.path[1:1] = [path for path in value.split(":") if path and path not in sys.path]
+
+
 def become_main(conf):
     """Make this interpreter look as if it was started with the file `conf["python"]`; return (code, namespace)."""
     if conf["env"] is not None:
@@ -113,6 +119,10 @@ def become_main(conf):
     hide_own_modules()
     sys.argv = conf["argv"]
     sys.path.insert(0, conf["path0"])
+    if conf["env"] is None:
+        add_python_path(os.environ.get(b"PYTHONPATH", b"").decode("utf-8", "surrogateescape"))
+    else:
+        add_python_path(conf["env"].get("PYTHONPATH", ""))
     sys.stdout.reconfigure(line_buffering=True)
     main = type(sys)("__main__")
     main.__file__ = conf["python"]

@@ -90,6 +90,7 @@ def show_error():
 def run_here(conf, namespace):
     """Execute the code of a call in the persistent namespace; return its wait status."""
     sys.argv = list(conf["argv"])
+    program.add_python_path(conf["env"].get("PYTHONPATH", ""))
     try:
         with open(conf["python"], "rb") as source:
             code = compile(source.read(), conf["python"], "exec", dont_inherit=True)

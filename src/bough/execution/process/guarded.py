@@ -146,10 +146,12 @@ def set_aside(root_fd: int, guards: Guards, before: GuardedEntries) -> list[tupl
     renamed, even if the run has moved its parent folder. Missing guarded links are restored. Must be called after all
     processes of the run have ended.
     """
-    earlier_identities = {entry.identity for entry in before.found}
+    earlier_links = {entry.identity: entry.link for entry in before.found}
     renamed: list[tuple[str, str]] = []
     for entry in _GuardedWalk(guards, before=before).entries(root_fd):
-        if identity_of(entry.state) in earlier_identities:
+        link = os.readlink(entry.name, dir_fd=entry.folder_fd) if entry.is_link else None
+        # The target too: a link can be removed, and what is made in its place has the same inode number again.
+        if identity_of(entry.state) in earlier_links and earlier_links[identity_of(entry.state)] == link:
             continue
         new_name = f"{entry.name[:200]}.removed-{secrets.token_hex(4)}"
         reason = f"{GUARDED_NAME}, set aside as {new_name}"

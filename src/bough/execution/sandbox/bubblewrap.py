@@ -31,8 +31,7 @@ from bough.execution.sandbox.rung import (
     Preparation,
     RungReport,
     find_conditions,
-    find_interpreter,
-    find_own_interpreter,
+    list_interpreters,
     read_first_sources,
 )
 from bough.execution.sandbox.seccomp import PROGRAM_PID, SECCOMP_INSTALL, filter_program
@@ -79,7 +78,8 @@ class BubblewrapRung:
     name: str = "bubblewrap"
     isolation: Isolation = Isolation.NAMESPACES
     _bwrap: str = ""
-    _interpreter: Interpreter = field(default_factory=find_interpreter)
+    interpreters: tuple[Interpreter, ...] = field(default_factory=list_interpreters)
+    _interpreter: Interpreter = field(init=False)
     _supported_options: tuple[str, ...] = ()
     _filter: bytes = b""
     _network_filter: bytes = b""
@@ -103,7 +103,7 @@ class BubblewrapRung:
         self._bwrap = bwrap
         self._supported_options = _find_known_options(bwrap)
         failure = ""
-        for interpreter in dict.fromkeys((self._interpreter, find_own_interpreter())):
+        for interpreter in self.interpreters:
             self._interpreter = interpreter
             self._system_mounts = _system_options(interpreter)
             failure = self._try_interpreter()

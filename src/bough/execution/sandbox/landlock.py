@@ -31,8 +31,7 @@ from bough.execution.sandbox.rung import (
     Preparation,
     RungReport,
     find_conditions,
-    find_interpreter,
-    find_own_interpreter,
+    list_interpreters,
 )
 from bough.execution.sandbox.seccomp import SECCOMP_INSTALL, filter_program
 
@@ -68,7 +67,8 @@ class LandlockRung:
 
     name: str = "sandlock"
     isolation: Isolation = Isolation.LANDLOCK
-    _interpreter: Interpreter = field(default_factory=find_interpreter)
+    interpreters: tuple[Interpreter, ...] = field(default_factory=list_interpreters)
+    _interpreter: Interpreter = field(init=False)
     _filter: bytes = b""
     _prepared: Preparation = field(default_factory=Preparation)
     makes_mounts: bool = False
@@ -86,7 +86,7 @@ class LandlockRung:
         except (ImportError, RuntimeError):
             return self._report_missing("libseccomp or pyseccomp is missing.", SECCOMP_INSTALL)
         failure = ""
-        for interpreter in dict.fromkeys((self._interpreter, find_own_interpreter())):
+        for interpreter in self.interpreters:
             self._interpreter = interpreter
             failure = self._try_interpreter()
             if not failure:

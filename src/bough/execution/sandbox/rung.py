@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -131,7 +132,9 @@ class Rung(Protocol):
         ...
 
 
-_SYSTEM_PYTHONS = ("/usr/bin/python3", "/usr/local/bin/python3")
+_SYSTEM_FOLDERS: Final = ("/usr/bin", "/usr/local/bin")
+_VERSIONED_NAME: Final = re.compile(r"python(\d+)\.(\d+)")
+Version = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -141,21 +144,34 @@ class Interpreter:
     Attributes:
         path: The path of the executable, the same inside and outside of the sandbox.
         folder: The folder to mount read-only at the same path; None if the interpreter is below `/usr`.
+        version: For example `(3, 13)`; None if the executable's name does not contain it.
     """
 
     path: str
     folder: str | None = None
+    version: Version | None = None
 
 
-def find_interpreter() -> Interpreter:
-    """Return the machine's own Python if there is one, otherwise the one that runs bough.
+def list_interpreters(version: Version | None = None) -> tuple[Interpreter, ...]:
+    """Return the interpreters to try: the machine's own Python if there is one, then the one that runs bough.
 
     A script can import its standard library and its installed packages, but no package of a virtual environment.
+
+    Args:
+        version: The only version to return; None for any.
     """
-    for path in _SYSTEM_PYTHONS:
-        if os.path.realpath(path).startswith("/usr/") and os.access(path, os.X_OK):
-            return Interpreter(path)
-    return find_own_interpreter()
+    name = "python3" if version is None else f"python{version[0]}.{version[1]}"
+    system = [_find_system_interpreter(f"{folder}/{name}") for folder in _SYSTEM_FOLDERS]
+    interpreters = [*[interpreter for interpreter in system if interpreter is not None][:1], find_own_interpreter()]
+    return tuple(item for item in dict.fromkeys(interpreters) if version is None or item.version == version)
+
+
+def _find_system_interpreter(path: str) -> Interpreter | None:
+    real_path = os.path.realpath(path)
+    if not real_path.startswith("/usr/") or not os.access(path, os.X_OK):
+        return None
+    match = _VERSIONED_NAME.fullmatch(os.path.basename(real_path))
+    return Interpreter(path, version=None if match is None else (int(match[1]), int(match[2])))
 
 
 def find_own_interpreter() -> Interpreter:
@@ -164,4 +180,4 @@ def find_own_interpreter() -> Interpreter:
     path = os.path.join(base, "bin", f"python{sys.version_info.major}.{sys.version_info.minor}")
     if not os.path.exists(path):
         path = os.path.realpath(sys.executable)
-    return Interpreter(path, None if base.startswith("/usr") else base)
+    return Interpreter(path, None if base.startswith("/usr") else base, (sys.version_info[0], sys.version_info[1]))

@@ -176,8 +176,9 @@ def _decode(output: bytes) -> str:
 class SharedExecutor:
     """The executor that runs commands and git for all callers of a server. It is started when it is first used."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, packages: Path | None = None) -> None:
         self._name = name
+        self._packages = packages
         self._executor: CodeExecutor | None = None
 
     def __call__(self) -> CodeExecutor:
@@ -187,7 +188,7 @@ class SharedExecutor:
             SandboxUnavailable: No sandbox works on this machine.
         """
         if self._executor is None:
-            self._executor = executor_named(self._name)
+            self._executor = executor_named(self._name, packages=self._packages)
         return self._executor
 
     async def aclose(self) -> None:

@@ -35,6 +35,7 @@ from bough.execution.base import (
     Network,
 )
 from bough.execution.script_program import find_script_program
+from bough.markdown import fence, join, table
 from bough.skills.model import Skill
 from bough.skills.read.resources import list_resources, resolve, suggest_nearest
 from bough.skills.trust.snapshot import SkillSnapshot, SnapshotStore, remove_tree
@@ -212,6 +213,23 @@ class ScriptResult:
     script: str = ""
     argv: tuple[str, ...] = ()
     execution: CodeExecutionResult | None = field(default=None, repr=False)
+
+    def _repr_markdown_(self) -> str:
+        return join(
+            fence(self.stdout) if self.stdout else "",
+            fence(self.stderr) if self.stderr else "",
+            table(
+                [
+                    ("script", f"{self.skill}/{self.script}" if self.script else ""),
+                    ("status", self.status),
+                    ("exit code", "" if self.exit_code is None else str(self.exit_code)),
+                    ("error", self.error or ""),
+                    ("seconds", f"{self.duration:.2f}"),
+                    ("isolation", self.isolation),
+                    ("files", ", ".join(f"{file.path} ({len(file.content)} bytes)" for file in self.output_files)),
+                ]
+            ),
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Return the result for a model, as JSON: files by path and size; empty fields are omitted."""

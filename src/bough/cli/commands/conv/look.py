@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, get_args
-from uuid import UUID
 
 import typer
 
@@ -18,7 +16,7 @@ from bough.cli.target import Target, short
 from bough.cli.text import Block, Line, Span, Style, Table, line, one_line
 from bough.errors import InvalidInput
 from bough.events.integrity import IntegrityFinding, as_details
-from bough.events.record import ConversationFilter, ConversationRecord, Page, Status
+from bough.events.record import ConversationFilter, ConversationRecord, Page, Status, list_branches
 from bough.settings import Settings
 from bough.types import JsonObject
 
@@ -112,7 +110,7 @@ def tree(
     """Show a conversation's tree of forks."""
     target = Target.parse(id)
     record, records, tasks, damaged = asyncio.run(_read_tree(options.load_settings(home, store), target.name))
-    branches = list(_branches(records))
+    branches = list(list_branches(records))
     return Report(
         command="conv tree",
         data={
@@ -343,23 +341,6 @@ def _heading(record: ConversationRecord) -> Iterator[Line]:
 
 def _count(events: int) -> str:
     return "1 event" if events == 1 else f"{events} events"
-
-
-def _branches(records: list[ConversationRecord]) -> Iterator[tuple[ConversationRecord, str]]:
-    """Yield (conversation, lines drawn before it) for a tree: depth first, older forks first."""
-    record_ids = {record.id for record in records}
-    forks: dict[UUID | None, list[ConversationRecord]] = defaultdict(list)
-    for record in sorted(records, key=lambda record: (record.created, record.id), reverse=True):
-        forks[record.forked_from if record.forked_from in record_ids else None].append(record)
-    # A stack instead of recursion, because a chain of forks may be longer than the recursion limit.
-    stack = [(record, "", "") for record in forks[None]]
-    while stack:
-        record, stem, fork_stem = stack.pop()
-        yield record, stem
-        for index, fork in enumerate(forks[record.id]):
-            # Popped last in, first out: the fork pushed first is drawn last.
-            branch, gap = ("└─ ", "   ") if index == 0 else ("├─ ", "│  ")
-            stack.append((fork, fork_stem + branch, fork_stem + gap))
 
 
 def _task_line(task: TaskSummary, indent: str) -> Line:

@@ -81,7 +81,7 @@ async def _run(
     from bough.execution.named import executor_named
     from bough.skills.run.scripts import run_script
 
-    executor = executor_named(settings.executor)
+    executor = executor_named(settings.executor, packages=settings.packages)
     try:
         # Checked here for exit code 6, because the executor reports a missing sandbox as a result of the script.
         if settings.executor == "sandbox" and not await executor.healthy():

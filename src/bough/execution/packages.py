@@ -1,0 +1,309 @@
+"""The installed packages of an environment, which programs in a sandbox can import and cannot change.
+
+Nothing of the environment runs on the host: no start-up file is read there, and no link in it is followed.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import stat
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final, Self
+
+from bough.errors import InvalidInput
+from bough.execution.base import CodeExecutionInput, Guards, Mount
+from bough.execution.sandbox.rung import Interpreter, Version, list_interpreters
+
+PACKAGES: Final = "/packages"
+"""The folder inside the sandbox with the packages."""
+
+MAX_CHECKED: Final = 5000
+"""How many installed packages are checked for another Python or another platform."""
+
+_MAX_TAGS_BYTES: Final = 64 << 10
+_PYTHON_FOLDER = re.compile(r"python(\d+)\.(\d+)")
+_CPYTHON_TAG = re.compile(r"cp(\d)(\d+)")
+_PLATFORM_SUFFIX: Final = f"_{platform.machine()}"
+_READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_FOLDER: Final = _READ | os.O_DIRECTORY
+
+
+@dataclass(frozen=True, kw_only=True)
+class Packages:
+    """The packages of a virtual environment, or of a folder that `pip install --target` filled.
+
+    Attributes:
+        root: The environment, without links.
+        named: The path by which it was given, absolute; it may be a link to `root`.
+        folder: The folder of `root` with the packages.
+        version: The Python for which they were installed; None if the folder does not say.
+        stamp: Device, number and change time of `folder`; another one means that something was installed or removed.
+    """
+
+    root: str
+    named: str
+    folder: str
+    version: Version | None
+    stamp: tuple[int, int, int]
+
+    @classmethod
+    def find(cls, path: str | os.PathLike[str]) -> Self:
+        """Return the packages of an environment. Blocks; O(packages).
+
+        Args:
+            path: A virtual environment, the `site-packages` of one, or a folder with installed packages. A relative
+                path counts from the working folder of this process, now.
+
+        Raises:
+            InvalidInput: The path is missing, is a file, or has no packages; or they are of another platform, or of
+                several versions of Python; or the environment keeps its packages behind a link.
+        """
+        text: str = os.fspath(path)
+        # Absolute from here on: a later change of the working folder must not choose another environment.
+        named: str = os.path.abspath(os.path.expanduser(text))
+        try:
+            return cls._find(named)
+        except (OSError, ValueError) as error:
+            raise InvalidInput(f"packages: {named[:200]!r} cannot be read: {error}", hint="give a folder") from error
+
+    @classmethod
+    def _find(cls, named: str) -> Self:
+        # Resolved once: a program that writes to the folder of a link could lead later runs elsewhere.
+        given = os.path.realpath(named)
+        if not os.path.exists(given):
+            raise InvalidInput(f"packages: {named} is not there", hint="python3 -m venv .venv, then give its folder")
+        if not os.path.isdir(given):
+            raise InvalidInput(f"packages: {named} is a file", hint="give the folder of a virtual environment")
+        root = _find_environment(given)
+        if root != given:
+            named = root
+        folder, version = _find_folder(root)
+        # A cloned folder can have an `.venv` whose `site-packages` is a link to a person's home.
+        if os.path.realpath(folder) != folder:
+            raise InvalidInput(
+                f"packages: {folder} leads through a link out of its environment",
+                hint="give the environment itself that it leads to",
+            )
+        stamp = _stamp(folder)  # before the packages are read: what is installed meanwhile is read the next time
+        version = _agree(folder, version, _read_versions(folder))
+        return cls(root=root, named=named, folder=folder, version=version, stamp=stamp)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether no package was installed or removed since. One system call."""
+        try:
+            return _stamp(self.folder) == self.stamp
+        except OSError:
+            return False
+
+    def find_again(self) -> Packages:
+        """Return the packages that the environment has now. Blocks; O(packages).
+
+        Raises:
+            InvalidInput: The environment is missing, or was made anew for another Python.
+        """
+        present = Packages.find(self.root)
+        if (present.folder, present.version) != (self.folder, self.version):
+            raise InvalidInput(
+                f"packages: {self.root} was for {_say(self.version)}, and is for {_say(present.version)} now",
+                hint="make a new executor for it",
+            )
+        return replace(present, named=self.named)
+
+    def find_interpreters(self) -> tuple[Interpreter, ...]:
+        """Return the interpreters of this machine that can import the packages, the preferred one first.
+
+        Raises:
+            InvalidInput: There is none.
+        """
+        interpreters = list_interpreters(self.version)
+        if interpreters:
+            return interpreters
+        versions = sorted({interpreter.version for interpreter in list_interpreters() if interpreter.version})
+        names = [_say(version) for version in versions]
+        raise InvalidInput(
+            f"packages: {self.root} is for {_say(self.version)}, and a sandbox here has {' or '.join(names)}",
+            hint=f"make the environment anew with {names[-1]}: {names[-1].lower().replace(' ', '')} -m venv .venv",
+        )
+
+    def add_to(self, request: CodeExecutionInput) -> CodeExecutionInput:
+        """Return a request whose program can import the packages, and cannot change them in its workspace.
+
+        `PYTHONPATH` of the request comes first.
+
+        Raises:
+            InvalidInput: The workspace or a writable mount is a part of the environment, or has it as one.
+        """
+        guards = request.guards
+        if request.workspace is not None:
+            workspace = os.path.realpath(request.workspace)
+            if _contains(self.root, workspace):
+                raise InvalidInput(
+                    f"The workspace {workspace} is a part of the environment {self.root}, which no program may change.",
+                    hint="Give another folder as the workspace, or another environment.",
+                )
+            guards = self.guard(guards, workspace)
+        for mount in request.mounts:
+            source = os.path.realpath(mount.source)
+            # The guards cover the workspace only: another way to the same files must not be writable.
+            if mount.writable and (_contains(self.root, source) or _contains(source, self.root)):
+                raise InvalidInput(
+                    f"The writable mount {mount.source!r} could change the packages in {self.root}.",
+                    hint="Mount it read-only, or mount another folder.",
+                )
+        own_path = request.env.get("PYTHONPATH", "")
+        return replace(
+            request,
+            # Checked again as every mount is: another folder in its place ends the run before the program starts.
+            mounts=(*request.mounts, Mount(source=self.folder, target=PACKAGES)),
+            env={**request.env, "PYTHONPATH": f"{own_path}:{PACKAGES}" if own_path else PACKAGES},
+            guards=guards,
+        )
+
+    def guard(self, guards: Guards, workspace: str) -> Guards:
+        """Return guards that also cover the environment, and a link that names it, where they are in a workspace."""
+        top = os.path.realpath(workspace)
+        # The link by its own name: its target decides what the next `.venv/bin/python` of a person is.
+        link = os.path.join(os.path.realpath(os.path.dirname(self.named)), os.path.basename(self.named))
+        inside = [os.path.relpath(path, top) for path in (self.root, link) if path != top and _contains(top, path)]
+        return replace(guards, paths=tuple(dict.fromkeys((*guards.paths, *inside))))
+
+
+def _contains(folder: str, path: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
+
+
+def _stamp(folder: str) -> tuple[int, int, int]:
+    state = os.lstat(folder)
+    return state.st_dev, state.st_ino, state.st_mtime_ns
+
+
+def _say(version: Version | None) -> str:
+    return "any Python" if version is None else f"Python {version[0]}.{version[1]}"
+
+
+def _find_environment(folder: str) -> str:
+    """Return the virtual environment whose `site-packages` the folder is; else the folder."""
+    parts = folder.split("/")
+    if parts[-1] == "site-packages" and parts[-3:-2] == ["lib"] and _PYTHON_FOLDER.fullmatch(parts[-2]):
+        above = "/".join(parts[:-3])
+        if os.path.isfile(f"{above}/pyvenv.cfg"):
+            return above
+    return folder
+
+
+def _find_folder(root: str) -> tuple[str, Version | None]:
+    """Return the folder of packages in an environment, and the version of Python that its path names.
+
+    Raises:
+        InvalidInput: It has none, several, or those of another platform.
+    """
+    if os.path.isdir(f"{root}/Lib/site-packages"):
+        raise InvalidInput(f"packages: {root} is an environment of Windows", hint="make it anew on this machine")
+    library = f"{root}/lib"
+    names = sorted(os.listdir(library)) if os.path.isdir(library) else []
+    pythons = [name for name in names if os.path.isdir(f"{library}/{name}/site-packages")]
+    if len(pythons) > 1:
+        raise InvalidInput(
+            f"packages: {root} has packages of {', '.join(pythons)}",
+            hint=f"give the folder of one, for example {library}/{pythons[-1]}/site-packages",
+        )
+    for name in pythons:
+        match = _PYTHON_FOLDER.fullmatch(name)
+        if match is None:
+            raise InvalidInput(f"packages: {root} is for {name}", hint="only CPython runs in the sandbox")
+        return f"{library}/{name}/site-packages", (int(match[1]), int(match[2]))
+    if os.path.isfile(f"{root}/pyvenv.cfg"):
+        raise InvalidInput(f"packages: {root} has no site-packages", hint="make it anew: python3 -m venv .venv")
+    match = _PYTHON_FOLDER.fullmatch(os.path.basename(os.path.dirname(root)))
+    is_site = os.path.basename(root) in ("site-packages", "dist-packages")
+    if not is_site and not any(name.endswith((".dist-info", ".egg-info")) for name in os.listdir(root)):
+        raise InvalidInput(
+            f"packages: {root} has no installed packages",
+            hint="give a virtual environment, or a folder that `pip install --target` filled",
+        )
+    return root, None if match is None or not is_site else (int(match[1]), int(match[2]))
+
+
+def _read_versions(folder: str) -> dict[str, set[Version]]:
+    """Return the versions of Python that compiled packages need, by the names of their metadata folders.
+
+    A package that any version of Python can import is left out.
+
+    Raises:
+        InvalidInput: A package is of another platform.
+    """
+    versions: dict[str, set[Version]] = {}
+    for name, tags in _read_tags(folder):
+        parsed = [tag.split("-") for tag in tags if tag.count("-") == 2]
+        here = [(python, abi) for python, abi, system in parsed if _is_this_platform(system)]
+        if parsed and not here:
+            raise InvalidInput(
+                f"packages: {name.removesuffix('.dist-info')} is for {parsed[0][2]}, and this machine is "
+                f"{sys.platform}{_PLATFORM_SUFFIX}",
+                hint="make the environment anew on this machine",
+            )
+        if any(abi in ("none", "abi3") for _, abi in here):
+            continue
+        needed = {(int(match[1]), int(match[2])) for _, abi in here if (match := _CPYTHON_TAG.match(abi))}
+        if needed:
+            versions[name] = needed
+    return versions
+
+
+def _is_this_platform(system: str) -> bool:
+    return any(
+        name == "any" or (name.startswith(("linux", "manylinux", "musllinux")) and name.endswith(_PLATFORM_SUFFIX))
+        for name in system.split(".")
+    )
+
+
+def _read_tags(folder: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield the name of each package's metadata folder and its tags. Follows no link and reads regular files only."""
+    fd = os.open(folder, _FOLDER)
+    try:
+        names = [name for name in os.listdir(fd) if name.endswith(".dist-info")]
+        for name in sorted(names)[:MAX_CHECKED]:
+            try:
+                text = _read_beneath(fd, name, "WHEEL")
+            except OSError:  # a link, or no wheel: nothing is known of it
+                continue
+            yield name, [line[4:].strip() for line in text.splitlines() if line.startswith("Tag:")]
+    finally:
+        os.close(fd)
+
+
+def _read_beneath(folder_fd: int, name: str, file: str) -> str:
+    inner = os.open(name, _FOLDER, dir_fd=folder_fd)
+    try:
+        fd = os.open(file, _READ, dir_fd=inner)
+    finally:
+        os.close(inner)
+    try:
+        data = os.read(fd, _MAX_TAGS_BYTES) if stat.S_ISREG(os.fstat(fd).st_mode) else b""
+    finally:
+        os.close(fd)
+    return data.decode("utf-8", "replace")
+
+
+def _agree(folder: str, version: Version | None, versions: dict[str, set[Version]]) -> Version | None:
+    """Return the version that the folder and its compiled packages share.
+
+    Raises:
+        InvalidInput: They are for different versions.
+    """
+    candidates = None if version is None else {version}
+    for name, needed in versions.items():
+        shared = needed if candidates is None else candidates & needed
+        if not shared:
+            wanted, other = _say(min(candidates or needed)), _say(min(needed))
+            raise InvalidInput(
+                f"packages: {name.removesuffix('.dist-info')} in {folder} is for {other}, and the others for {wanted}",
+                hint=f"install it anew with {wanted}",
+            )
+        candidates = shared
+    return None if not candidates else max(candidates)
