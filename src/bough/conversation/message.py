@@ -143,8 +143,7 @@ async def find_message(
     """
     require_type(turn, Turn, "a turn", "give Turn(n), or a record of turns()")
     store, cid = journal.store, journal.cid
-    is_elsewhere = isinstance(turn, TurnRecord) and not await _has_event(store, cid, turn.message.id)
-    if is_elsewhere:
+    if isinstance(turn, TurnRecord) and not await _has_event(store, cid, turn.message.id):
         source, cid = await store.get(turn.conversation), turn.conversation
     if source is not None and source.root != root:
         raise InvalidInput(
