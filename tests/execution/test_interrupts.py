@@ -35,14 +35,13 @@ except KeyboardInterrupt:
 
 
 class Sleeper:
-    """A shell program that says when it has started, and then sleeps, with a child, for longer than any test lasts."""
+    """A shell program that sleeps, with a child that does, for longer than any test lasts."""
 
     def __init__(self, workspace: Path) -> None:
         self.workspace = workspace
         workspace.mkdir()
-        os.mkfifo(workspace / "started")
         self.seconds = str(10**6 + secrets.randbelow(10**6))
-        self.code = f"sleep {self.seconds} & echo > started; exec sleep {self.seconds}"
+        self.code = f"sleep {self.seconds} & exec sleep {self.seconds}"
 
     @property
     def request(self) -> CodeExecutionInput:
@@ -51,12 +50,8 @@ class Sleeper:
         )
 
     async def has_started(self) -> None:
-        fd = os.open(self.workspace / "started", os.O_RDONLY | os.O_NONBLOCK)
-        readable = asyncio.Event()
-        asyncio.get_running_loop().add_reader(fd, readable.set)
-        await readable.wait()
-        asyncio.get_running_loop().remove_reader(fd)
-        os.close(fd)
+        while len(self.list_processes()) < 2:
+            await asyncio.to_thread(os.sched_yield)
 
     def list_processes(self) -> list[str]:
         """Return the processes of the machine that are still in its sleep."""
