@@ -237,7 +237,7 @@ class Portal:
     def cancel(self, call: _Call) -> None:
         """Cancel a call, from any thread. Does not wait."""
         with suppress(Unavailable):  # the program is ending, which cancels it as well
-            self._soon(call.cancel)
+            self._schedule(call.cancel)
 
     def _wait_for(self, call: _Call) -> Any:
         self._calls.add(call)

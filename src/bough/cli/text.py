@@ -100,7 +100,8 @@ def _wrap_line(long_line: Line, width: int, hang: int) -> Iterator[Line]:
             if row and is_too_wide and used > hang:
                 last_text, last_style = row[-1]
                 yield Line((*row[:-1], (last_text.rstrip(), last_style)))
-                row, used, piece = [(" " * hang, "")], hang, piece.lstrip()
+                row = [(" " * hang, "")]
+                used, piece = hang, piece.lstrip()
             row.append((piece, style))
             used += cells(piece)
     yield Line(tuple(row))
