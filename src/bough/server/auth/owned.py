@@ -30,6 +30,7 @@ from bough.types import JsonObject
 
 if TYPE_CHECKING:
     from bough.events.draft import ForkFields
+    from bough.events.search.search import MessageQuery, OnIndexed, SearchPage
     from bough.server.metrics import Metrics
 
 T = TypeVar("T")
@@ -275,6 +276,11 @@ class OwnedStore:
             page = await self._store.list(own_filter, page.next_cursor, limit - len(items), order)
             items += [record for record in page.items if record.owner is None]
         return replace(page, items=items)
+
+    async def search(self, query: MessageQuery, *, on_indexed: OnIndexed | None = None) -> SearchPage:
+        """Return messages of the owner's conversations; the owner in `query` is ignored."""
+        own_query = replace(query, owner=self._owner, unowned=self._owner is None)
+        return await self._store.search(own_query, on_indexed=on_indexed)
 
     async def children(self, cid: UUID) -> list[ConversationRecord]:
         """Return the direct forks of a conversation of the owner."""
