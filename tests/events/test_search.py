@@ -1,0 +1,302 @@
+"""Searching the messages of a store: what is found, in which order, and what it costs."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+from tests.events.conftest import Place
+
+from bough.errors import BoughError, InvalidInput
+from bough.events.model import Event, ModelResponded, ToolReturned, UserMessage
+from bough.events.record import ConversationRecord
+from bough.events.search import search as search_module
+from bough.events.search.search import MessageQuery, SearchHit
+from bough.events.store import StoreAdmin
+from bough.types import new_id
+
+pytestmark = pytest.mark.anyio
+
+DAY = datetime(2026, 11, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+async def store(place: Place) -> AsyncIterator[StoreAdmin]:
+    async with aclosing(await place.open()) as opened:  # type: ignore[type-var]
+        yield opened  # type: ignore[misc]
+
+
+def said(text: str, day: int = 0) -> UserMessage:
+    return UserMessage.text(text, ts=DAY + timedelta(days=day))
+
+
+def answered(text: str, day: int = 0) -> ModelResponded:
+    parts = [{"part_kind": "thinking", "content": "secretly"}, {"part_kind": "text", "content": text}]
+    return ModelResponded(response={"kind": "response", "parts": parts}, ts=DAY + timedelta(days=day))
+
+
+async def new(store: StoreAdmin, *events: Event | str, **fields: Any) -> UUID:
+    cid = new_id()
+    record = ConversationRecord(id=cid, root=cid, created=DAY, updated=DAY, **fields)
+    made = [said(event) if isinstance(event, str) else event for event in events]
+    return (await store.create(record, events=made)).id
+
+
+async def search(store: StoreAdmin, text: str, **fields: Any) -> list[SearchHit]:
+    return (await store.search(MessageQuery(text=text, **fields))).items
+
+
+async def find(store: StoreAdmin, text: str, **fields: Any) -> list[str]:
+    return [hit.snippet for hit in await search(store, text, **fields)]
+
+
+async def test_a_hit_says_where_who_and_when_and_marks_the_match(store: StoreAdmin) -> None:
+    cid = await new(store, "Send the invoice\nto Zürich.", answered("It is sent to ZURICH.", 1), title="Bills")
+    answer, message = await search(store, "zurich")
+    assert (message.conversation, message.title, message.seq, message.who) == (cid, "Bills", 0, "user")
+    assert (answer.conversation, answer.seq, answer.who, answer.when) == (cid, 1, "assistant", DAY + timedelta(days=1))
+    assert message.snippet == "Send the invoice to Zürich."
+    assert [message.snippet[start:end] for start, end in message.matches] == ["Zürich"]
+
+
+async def test_tool_output_and_thinking_are_not_searched(store: StoreAdmin) -> None:
+    await new(store, "hello", ToolReturned(tool_call_id="1", tool="t", result="needle"), answered("done"))
+    assert await find(store, "needle") == []
+    assert await find(store, "secretly") == []
+
+
+@pytest.mark.parametrize(
+    ("query", "matches"),
+    [
+        ("invoice", True),
+        ("INVOICE due", True),
+        ("invoice overdue", False),
+        ('"invoice is due"', True),
+        ('"due is invoice"', False),
+        ("inv*", True),
+        ("nvoice*", False),
+        ("invoice -due", False),
+        ("invoice -draft", True),
+        ('invoice -"is due"', False),
+        ('invoice -"due is"', True),
+        ("invoice -dr*", True),
+        ("invoice -du*", False),
+        ("--force", True),
+        ("e-mail", True),
+        ("mail-e", False),
+        ("naïve NAIVE", True),
+        ("東京", True),
+        ("京都", True),
+        ("東都", False),
+        ("สวัสดี", True),
+        ("हिन्दी", True),
+        ("हिन्दा", False),
+        ("안녕", True),
+        ("😀", True),
+        ("😁", False),
+        ("ﬁle", True),
+        ("a OR b", False),
+        ('"invoice is', True),
+        ("invoice AND", False),
+        ("(invoice)", True),
+        ("^invoice:due", False),
+        ("user_id", True),
+    ],
+)
+async def test_what_a_query_matches(store: StoreAdmin, query: str, matches: bool) -> None:
+    await new(
+        store,
+        "The invoice is due; run e-mail --force on the naive file user_id. 東京都 สวัสดีชาวโลก हिन्दी 안녕하세요 😀",
+    )
+    assert bool(await find(store, query)) is matches
+
+
+@pytest.mark.parametrize("query", ["", " ", "-draft", '"', '""', "*", "- -", "\0", "\ud800", "()", "::", "'", "\\"])
+async def test_a_query_without_words_is_refused(store: StoreAdmin, query: str) -> None:
+    with pytest.raises(InvalidInput, match="no word"):
+        await search(store, query)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "NEAR(a b)", "a AND NOT b", 'a"b"c"', "words:a", "a + b", "{a b}: c", "a*b* **", "a:* & !b | c <-> d",
+        "x\0y", "\ud800 a", "'a' \\ 'b'", "%s %(a)s", ":a ?", "@ @x", "a -- comment", "a; drop table event", "½ ㈠ ™",
+        "\u202eabc", "a" * 1990, " ".join("a" * 100), "字" * 100, "\U0001f468\u200d\U0001f469\u200d\U0001f467", "ß İ ŉ",
+    ],
+)  # fmt: skip
+async def test_no_query_is_an_error_of_the_database(store: StoreAdmin, query: str) -> None:
+    text = query.replace("\ud800", "").replace("\0", " ")
+    await new(store, text, answered(text))
+    assert len(await search(store, query)) in (0, 2)  # `-` and `*` of the query may exclude the text itself
+    assert len(await search(store, f'"{text.replace(chr(34), " ")}"')) == 2
+
+
+@pytest.mark.parametrize("query", ["word " * 10_000, "a" * 2001, " ".join(["a"] * 101), "字" * 101])
+async def test_a_long_query_is_refused(store: StoreAdmin, query: str) -> None:
+    with pytest.raises(InvalidInput, match="more than"):
+        await search(store, query)
+
+
+@pytest.mark.parametrize(
+    "fields", [{"limit": 0}, {"limit": 101}, {"cursor": "%%"}, {"cursor": "x"}, {"since": DAY.replace(tzinfo=None)}]
+)
+async def test_bad_options_are_refused(store: StoreAdmin, fields: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput):
+        await search(store, "word", **fields)
+
+
+async def test_the_newest_message_comes_first_whatever_was_appended_first(store: StoreAdmin) -> None:
+    cid = await new(store, said("word three", 3), said("word one", 1))
+    assert await find(store, "word") == ["word three", "word one"]
+    await store.append(cid, [said("word two", 2), said("word zero")])
+    await new(store, said("word four", 4))
+    assert await find(store, "word") == ["word four", "word three", "word two", "word one", "word zero"]
+    assert await find(store, "word", since=DAY + timedelta(days=2)) == ["word four", "word three", "word two"]
+
+
+async def test_times_beyond_what_ids_have_are_found(store: StoreAdmin) -> None:
+    times = [datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)]
+    await new(store, *(UserMessage.text(f"word {moment.year}", ts=moment) for moment in times))
+    assert await find(store, "word", since=times[0]) == ["word 9999", "word 1"]
+
+
+async def test_pages_have_every_hit_once(store: StoreAdmin) -> None:
+    cid = await new(store, *(f"word {number}" for number in range(7)))  # all at one time
+    texts, cursor = list[str](), None
+    for _ in range(4):
+        page = await store.search(MessageQuery(text="word", limit=2, cursor=cursor))
+        texts += [hit.snippet for hit in page.items]
+        cursor = page.next_cursor
+        await store.append(cid, [said("word", 1)])  # newer than the page: not on later ones
+    assert texts == [f"word {number}" for number in range(6, -1, -1)]
+    assert cursor is None
+
+
+async def test_a_long_message_is_one_hit_and_its_phrases_are_found_across_its_parts(store: StoreAdmin) -> None:
+    numbers = [f"n{number}" for number in range(9000)]
+    cid = await new(store, "zebra before", " ".join(["zebra", *numbers, "zebra"]), "zebra after")
+    assert [hit.seq for hit in await search(store, "zebra")] == [2, 1, 0]
+    for number in (3990, 3999, 4000, 7960, 8998):
+        assert [hit.seq for hit in await search(store, f'"n{number} n{number + 1}"')] == [1]
+    page = await store.search(MessageQuery(text="zebra", limit=2))
+    rest = await store.search(MessageQuery(text="zebra", limit=2, cursor=page.next_cursor))
+    assert [hit.seq for hit in (*page.items, *rest.items)] == [2, 1, 0]
+    (hit,) = await search(store, "n8998")
+    assert hit.snippet.startswith("…") and [hit.snippet[start:end] for start, end in hit.matches] == ["n8998"]
+    await store.append(cid, [said("x" * 100_000), said("word " * 50_000)])
+    assert len(await search(store, "x" * 50)) == 1
+    assert len(await search(store, "word")) == 1
+
+
+async def test_a_fork_adds_its_own_messages_only(store: StoreAdmin) -> None:
+    source = await new(store, "word shared")
+    fork = await store.fork(source, events=[said("word own", 1)])
+    await store.fork(fork.id)
+    assert [(hit.conversation, hit.seq) for hit in await search(store, "word")] == [(fork.id, 1), (source, 0)]
+
+
+@pytest.mark.parametrize("is_indexed", [True, False])
+@pytest.mark.parametrize("mode", ["tombstone", "erase", "cascade"])
+async def test_a_deleted_conversation_is_not_found(store: StoreAdmin, mode: Any, is_indexed: bool) -> None:
+    kept = await new(store, "word kept")
+    source = await new(store, "word shared", "word alone")
+    await store.fork(source, at=1)
+    if is_indexed:
+        assert len(await search(store, "word")) == 3
+    await store.delete(source, mode)
+    assert [hit.conversation for hit in await search(store, "word")] == [kept]
+    assert await find(store, "erased") == []
+
+
+async def test_a_new_conversation_has_no_hits_of_a_deleted_one_with_its_number(store: StoreAdmin) -> None:
+    cid = await new(store, "word old")
+    assert len(await search(store, "word")) == 1
+    await store.append(cid, [said("word waiting")])
+    await store.delete(cid)
+    again = await new(store, "word new")
+    assert [(hit.conversation, hit.snippet) for hit in await search(store, "word")] == [(again, "word new")]
+
+
+async def test_an_imported_conversation_is_found(store: StoreAdmin) -> None:
+    cid = await new(store, "word exported")
+    assert len(await search(store, "word")) == 1  # the index is there already
+    bundle = io.BytesIO()
+    await store.export(cid, bundle)
+    await store.delete(cid)
+    assert await find(store, "word") == []
+    bundle.seek(0)
+    await store.import_(bundle)
+    assert await find(store, "word") == ["word exported"]
+
+
+async def test_tags_project_and_owner_narrow_a_search(store: StoreAdmin) -> None:
+    await new(store, "word a", tags={"team": "red", "x": "1"}, project="p")
+    blue = await new(store, "word b", tags={"team": "blue"}, owner="blue")
+    await store.fork(blue, events=[said("word fork", 1)], owner="blue")
+    assert await find(store, "word", tags={"team": "red"}) == ["word a"]
+    assert await find(store, "word", tags={"team": "red", "x": "2"}) == []
+    assert await find(store, "word", project="p") == ["word a"]
+    assert await find(store, "word", owner="blue") == ["word fork", "word b"]
+    assert await find(store, "word", owner="red") == []
+    assert await find(store, "word", unowned=True) == ["word a"]
+
+
+async def test_a_rare_tag_is_found_behind_many_other_hits(store: StoreAdmin) -> None:
+    await new(store, "word old", tags={"team": "red"})
+    await new(store, *(said("word", 1) for _ in range(50)))
+    page = await store.search(MessageQuery(text="word", tags={"team": "red"}, limit=3))
+    assert [hit.snippet for hit in page.items] == ["word old"]
+    assert page.next_cursor is None
+
+
+async def test_concurrent_first_searches_find_everything(
+    place: Place, store: StoreAdmin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search_module, "_COLLECTED_EVENTS", 7)
+    monkeypatch.setattr(search_module, "_BATCH_MESSAGES", 5)
+    cid = await new(store, *(f"word {number}" for number in range(60)))
+    async with aclosing(await place.open()) as other:  # type: ignore[type-var]
+        both = asyncio.gather(*(search(each, "word", limit=100) for each in (store, other, store, other)))  # type: ignore[arg-type]
+        await store.append(cid, [said("word late")])
+        for hits in await both:
+            assert len(hits) >= 60
+    assert len(await search(store, "word", limit=100)) == 61
+
+
+async def test_the_progress_of_the_first_search_is_reported(
+    store: StoreAdmin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search_module, "_BATCH_MESSAGES", 2)
+    await new(store, *("word" for _ in range(5)))
+    steps = list[tuple[int, int]]()
+    await store.search(MessageQuery(text="word"), on_indexed=lambda done, total: steps.append((done, total)))
+    assert steps == [(2, 5), (4, 5), (5, 5)]
+    await store.search(MessageQuery(text="word"), on_indexed=lambda done, total: steps.append((done, total)))
+    assert len(steps) == 3
+
+
+async def test_a_damaged_or_missing_message_does_not_stop_the_search(store: StoreAdmin) -> None:
+    await new(store, ModelResponded(response={}), ModelResponded(response={"parts": [{}]}), "word")
+    assert await find(store, "word") == ["word"]
+
+
+async def test_a_change_that_fails_while_indexing_leaves_the_messages_waiting(
+    store: StoreAdmin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await new(store, "word")
+
+    def fail(*_: object) -> str:
+        raise BoughError("broken")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(search_module, "read_message", fail)
+        with pytest.raises(BoughError, match="broken"):
+            await search(store, "word")
+    assert await find(store, "word") == ["word"]
