@@ -270,9 +270,7 @@ async def test_concurrent_first_searches_find_everything(
     assert len(await search(store, "word", limit=100)) == 61
 
 
-async def test_the_progress_of_the_first_search_is_reported(
-    store: StoreAdmin, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_progress_of_the_first_search_is_reported(store: StoreAdmin, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search_module, "_BATCH_MESSAGES", 2)
     await new(store, *("word" for _ in range(5)))
     steps = list[tuple[int, int]]()

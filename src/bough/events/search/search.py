@@ -22,7 +22,7 @@ from bough.errors import InvalidInput
 from bough.events.codec import ERASED
 from bough.events.draft import load
 from bough.events.record import decode_cursor, encode_cursor, microseconds, moment
-from bough.events.search.words import Term, Terms, cut_snippet, parse_query, split_words
+from bough.events.search.words import Term, Terms, cut_snippet, list_words, parse_query
 from bough.events.side_tables import SideTables, Tables
 
 if TYPE_CHECKING:
@@ -227,7 +227,7 @@ def _make_documents(tables: Tables, messages: Sequence[_Message]) -> list[tuple[
     ids = _Ids(tables, [message.ts for message in messages])
     documents = list[tuple[int, int, int, int, str]]()
     for message in messages:
-        words = [word.word for word in split_words(read_message(message.kind, message.data))]
+        words = list_words(read_message(message.kind, message.data))
         starts = range(0, max(1, len(words) - _SHARED_WORDS), _PART_WORDS - _SHARED_WORDS)[:_MAX_PARTS] if words else ()
         first = ids.take(message.ts, len(starts)) if starts else 0
         for part, start in enumerate(starts):

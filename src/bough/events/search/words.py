@@ -8,7 +8,7 @@ and what a query has of them is a phrase, so that any part of such a text is fou
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 from unicodedata import normalize
@@ -25,35 +25,40 @@ _SINGLE: Final = (
     "\u4e00-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\U00020000-\U0003ffff"
     "\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff"
 )
-_ACCENTS: Final = "\u0300-\u036f\u0591-\u05c7\u0640\u064b-\u065f\u0670\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe00-\ufe2f"
+_ACCENTS: Final = (
+    "\u0300-\u036f\u0591-\u05c7\u0640\u064b-\u065f\u0670\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe00-\ufe2f"
+)
 _SIGNS: Final = "\u0900-\u0963\u0966-\u0dff\u0f71-\u0f84\u0f90-\u0fbc\u06d6-\u06ed\u200c\u200d"
 """Vowel signs and joiners inside words, which `\\w` does not contain."""
 
-_RUN: Final = re.compile(f"[{_SINGLE}]|(?:(?![{_SINGLE}])[\\w{_ACCENTS}{_SIGNS}])+")
+_RUN: Final = re.compile(f"[{_SINGLE}]|(?:[0-9A-Za-z_]+|(?![{_SINGLE}])[\\w{_ACCENTS}{_SIGNS}])+")
+_ASCII_RUN: Final = re.compile(r"\w+", re.ASCII)
 _IGNORED: Final = re.compile(f"[{_ACCENTS}\u200c\u200d]+")
 _IS_SINGLE: Final = re.compile(f"[{_SINGLE}]")
 _TERM: Final = re.compile(r'((?<!\S)-)?(?:"([^"]*)"|([^\s"]+))|"')
 
 
-class Word(NamedTuple):
-    """A word as the index has it, and its range in the text."""
+def list_words(text: str) -> list[str]:
+    """Return the words of a text. O(characters)."""
+    if text.isascii():
+        return [word[:_WORD_CHARS] for word in _ASCII_RUN.findall(text.lower())]
+    return [word for run in _RUN.findall(text) for word in _fold(run)]
 
-    word: str
-    start: int
-    end: int
+
+def split_words(text: str) -> tuple[list[str], list[tuple[int, int]]]:
+    """Return the words of a text, as `list_words` does, and the range of each. O(characters)."""
+    if text.isascii():
+        return list_words(text), [run.span() for run in _ASCII_RUN.finditer(text)]
+    runs = [(word, run.span()) for run in _RUN.finditer(text) for word in _fold(run[0])]
+    return [word for word, _ in runs], [span for _, span in runs]
 
 
-def split_words(text: str) -> Iterator[Word]:
-    """Iterate over the words of a text. O(characters)."""
-    for run in _RUN.finditer(text):
-        start, end = run.span()
-        if (written := run[0]).isascii():
-            yield Word(written.lower()[:_WORD_CHARS], start, end)
-            continue
-        folded = _IGNORED.sub("", normalize("NFKD", written).casefold())
-        # Split once more: the compatibility form of one character may be several words, or have parentheses.
-        for part in _RUN.finditer(normalize("NFC", folded)):
-            yield Word(part[0][:_WORD_CHARS], start, end)
+def _fold(run: str) -> list[str]:
+    """Return the words of a run of characters: one, unless the compatibility form of a character has several."""
+    if run.isascii():
+        return [run.lower()[:_WORD_CHARS]]
+    folded = _IGNORED.sub("", normalize("NFKD", run).casefold())
+    return [word[:_WORD_CHARS] for word in _RUN.findall(normalize("NFC", folded))]
 
 
 @dataclass(frozen=True)
@@ -92,7 +97,7 @@ def parse_query(text: str) -> Terms:
     required, excluded = list[Term](), list[Term]()
     for minus, phrase, written in _TERM.findall(text):
         is_text = written.startswith("-")  # such as the option `--force`
-        words = tuple(word.word for word in split_words(phrase or written))
+        words = tuple(list_words(phrase or written))
         if words:
             is_prefix = written.endswith("*") and _IS_SINGLE.match(words[-1]) is None
             (excluded if minus and not is_text else required).append(Term(words, is_prefix))
@@ -104,26 +109,28 @@ def parse_query(text: str) -> Terms:
     return Terms(tuple(dict.fromkeys(required)), tuple(dict.fromkeys(excluded)))
 
 
-def find_ranges(words: Sequence[Word], terms: Sequence[Term]) -> list[tuple[int, int]]:
-    """Return the ranges of a text that match any of some terms, in order and disjoint. O(words x terms)."""
+def find_ranges(text: str, terms: Sequence[Term]) -> list[tuple[int, int]]:
+    """Return the ranges of a text that match any of some terms, in order and disjoint. O(characters x terms)."""
+    words, spans = split_words(text)
+    matches = [(spans[lo][0], spans[hi - 1][1]) for term in terms for lo, hi in _find_term(words, term)]
     ranges = list[tuple[int, int]]()
-    for index, word in enumerate(words):
-        ends = [words[index + len(term.words) - 1].end for term in terms if _is_at(words, index, term)]
-        if ends and (not ranges or word.start >= ranges[-1][1]):
-            ranges.append((word.start, max(ends)))
-        elif ends:
-            ranges[-1] = (ranges[-1][0], max(ranges[-1][1], *ends))
+    for start, end in sorted(matches):
+        if ranges and start < ranges[-1][1]:
+            ranges[-1] = (ranges[-1][0], max(ranges[-1][1], end))
+        else:
+            ranges.append((start, end))
     return ranges
 
 
-def _is_at(words: Sequence[Word], index: int, term: Term) -> bool:
+def _find_term(words: Sequence[str], term: Term) -> list[tuple[int, int]]:
+    """Return the ranges of words that a term matches."""
     *before, last = term.words
-    final = index + len(before)
-    if final >= len(words):
-        return False
-    ending = words[final].word
-    is_last = ending.startswith(last) if term.is_prefix else ending == last
-    return is_last and all(words[index + offset].word == word for offset, word in enumerate(before))
+    count = len(before)
+    if term.is_prefix:
+        ends = [index for index, word in enumerate(words) if word.startswith(last)]
+    else:
+        ends = [index for index, word in enumerate(words) if word == last]
+    return [(end - count, end + 1) for end in ends if end >= count and list(words[end - count : end]) == before]
 
 
 _BEFORE_CHARS: Final = 60
@@ -139,7 +146,7 @@ class Snippet(NamedTuple):
 
 def cut_snippet(text: str, terms: Terms) -> Snippet:
     """Return the part of a text around its first match; its beginning if nothing matches."""
-    ranges = find_ranges(list(split_words(text)), terms.required)
+    ranges = find_ranges(text, terms.required)
     first = ranges[0][0] if ranges else 0
     start = max(0, first - _BEFORE_CHARS)
     if start:  # at the beginning of a word, if one begins before the match
