@@ -4,22 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import io
+import sqlite3
+from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import aclosing
+from contextlib import aclosing, closing
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
 from tests.events.conftest import Place
 
-from bough.errors import BoughError, InvalidInput
+from bough.errors import BoughError, InvalidInput, StoreError, Unavailable
+from bough.events import SqliteEventStore
 from bough.events.model import Event, ModelResponded, ToolReturned, UserMessage
 from bough.events.record import ConversationRecord
 from bough.events.search import search as search_module
-from bough.events.search.search import MessageQuery, SearchHit
-from bough.events.store import StoreAdmin
-from bough.types import new_id
+from bough.events.search.search import SEARCH, MessageQuery, SearchHit
+from bough.events.store import EventStore, StoreAdmin
+from bough.events.stores.sqlite.connection import StoreFile, store_error
+from bough.events.stores.sqlite.file import OpenedFile
+from bough.events.stores.sqlite.reading import SqliteReading
+from bough.testing.side_tables.contract import check_names
+from bough.types import SystemClock, new_id
 
 pytestmark = pytest.mark.anyio
 
@@ -27,9 +35,9 @@ DAY = datetime(2026, 11, 1, tzinfo=UTC)
 
 
 @pytest.fixture
-async def store(place: Place) -> AsyncIterator[StoreAdmin]:
-    async with aclosing(await place.open()) as opened:  # type: ignore[type-var]
-        yield opened  # type: ignore[misc]
+async def store(place: Place) -> AsyncIterator[EventStore]:
+    async with aclosing(await place.open()) as opened:
+        yield opened
 
 
 def said(text: str, day: int = 0) -> UserMessage:
@@ -41,22 +49,22 @@ def answered(text: str, day: int = 0) -> ModelResponded:
     return ModelResponded(response={"kind": "response", "parts": parts}, ts=DAY + timedelta(days=day))
 
 
-async def new(store: StoreAdmin, *events: Event | str, **fields: Any) -> UUID:
+async def new(store: EventStore, *events: Event | str, **fields: Any) -> UUID:
     cid = new_id()
     record = ConversationRecord(id=cid, root=cid, created=DAY, updated=DAY, **fields)
     made = [said(event) if isinstance(event, str) else event for event in events]
     return (await store.create(record, events=made)).id
 
 
-async def search(store: StoreAdmin, text: str, **fields: Any) -> list[SearchHit]:
+async def search(store: EventStore, text: str, **fields: Any) -> list[SearchHit]:
     return (await store.search(MessageQuery(text=text, **fields))).items
 
 
-async def find(store: StoreAdmin, text: str, **fields: Any) -> list[str]:
+async def find(store: EventStore, text: str, **fields: Any) -> list[str]:
     return [hit.snippet for hit in await search(store, text, **fields)]
 
 
-async def test_a_hit_says_where_who_and_when_and_marks_the_match(store: StoreAdmin) -> None:
+async def test_a_hit_says_where_who_and_when_and_marks_the_match(store: EventStore) -> None:
     cid = await new(store, "Send the invoice\nto Zürich.", answered("It is sent to ZURICH.", 1), title="Bills")
     answer, message = await search(store, "zurich")
     assert (message.conversation, message.title, message.seq, message.who) == (cid, "Bills", 0, "user")
@@ -65,7 +73,7 @@ async def test_a_hit_says_where_who_and_when_and_marks_the_match(store: StoreAdm
     assert [message.snippet[start:end] for start, end in message.matches] == ["Zürich"]
 
 
-async def test_tool_output_and_thinking_are_not_searched(store: StoreAdmin) -> None:
+async def test_tool_output_and_thinking_are_not_searched(store: EventStore) -> None:
     await new(store, "hello", ToolReturned(tool_call_id="1", tool="t", result="needle"), answered("done"))
     assert await find(store, "needle") == []
     assert await find(store, "secretly") == []
@@ -109,7 +117,7 @@ async def test_tool_output_and_thinking_are_not_searched(store: StoreAdmin) -> N
         ("user_id", True),
     ],
 )
-async def test_what_a_query_matches(store: StoreAdmin, query: str, matches: bool) -> None:
+async def test_what_a_query_matches(store: EventStore, query: str, matches: bool) -> None:
     await new(
         store,
         "The invoice is due; run e-mail --force on the naive file user_id. 東京都 สวัสดีชาวโลก हिन्दी 안녕하세요 😀",
@@ -118,7 +126,7 @@ async def test_what_a_query_matches(store: StoreAdmin, query: str, matches: bool
 
 
 @pytest.mark.parametrize("query", ["", " ", "-draft", '"', '""', "*", "- -", "\0", "\ud800", "()", "::", "'", "\\"])
-async def test_a_query_without_words_is_refused(store: StoreAdmin, query: str) -> None:
+async def test_a_query_without_words_is_refused(store: EventStore, query: str) -> None:
     with pytest.raises(InvalidInput, match="no word"):
         await search(store, query)
 
@@ -131,7 +139,7 @@ async def test_a_query_without_words_is_refused(store: StoreAdmin, query: str) -
         "\u202eabc", "a" * 1990, " ".join("a" * 100), "字" * 100, "\U0001f468\u200d\U0001f469\u200d\U0001f467", "ß İ ŉ",
     ],
 )  # fmt: skip
-async def test_no_query_is_an_error_of_the_database(store: StoreAdmin, query: str) -> None:
+async def test_no_query_is_an_error_of_the_database(store: EventStore, query: str) -> None:
     text = query.replace("\ud800", "").replace("\0", " ")
     await new(store, text, answered(text))
     assert len(await search(store, query)) in (0, 2)  # `-` and `*` of the query may exclude the text itself
@@ -139,7 +147,7 @@ async def test_no_query_is_an_error_of_the_database(store: StoreAdmin, query: st
 
 
 @pytest.mark.parametrize("query", ["word " * 10_000, "a" * 2001, " ".join(["a"] * 101), "字" * 101])
-async def test_a_long_query_is_refused(store: StoreAdmin, query: str) -> None:
+async def test_a_long_query_is_refused(store: EventStore, query: str) -> None:
     with pytest.raises(InvalidInput, match="more than"):
         await search(store, query)
 
@@ -147,12 +155,12 @@ async def test_a_long_query_is_refused(store: StoreAdmin, query: str) -> None:
 @pytest.mark.parametrize(
     "fields", [{"limit": 0}, {"limit": 101}, {"cursor": "%%"}, {"cursor": "x"}, {"since": DAY.replace(tzinfo=None)}]
 )
-async def test_bad_options_are_refused(store: StoreAdmin, fields: dict[str, Any]) -> None:
+async def test_bad_options_are_refused(store: EventStore, fields: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput):
         await search(store, "word", **fields)
 
 
-async def test_the_newest_message_comes_first_whatever_was_appended_first(store: StoreAdmin) -> None:
+async def test_the_newest_message_comes_first_whatever_was_appended_first(store: EventStore) -> None:
     cid = await new(store, said("word three", 3), said("word one", 1))
     assert await find(store, "word") == ["word three", "word one"]
     await store.append(cid, [said("word two", 2), said("word zero")])
@@ -161,13 +169,13 @@ async def test_the_newest_message_comes_first_whatever_was_appended_first(store:
     assert await find(store, "word", since=DAY + timedelta(days=2)) == ["word four", "word three", "word two"]
 
 
-async def test_times_beyond_what_ids_have_are_found(store: StoreAdmin) -> None:
+async def test_times_beyond_what_ids_have_are_found(store: EventStore) -> None:
     times = [datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)]
     await new(store, *(UserMessage.text(f"word {moment.year}", ts=moment) for moment in times))
     assert await find(store, "word", since=times[0]) == ["word 9999", "word 1"]
 
 
-async def test_pages_have_every_hit_once(store: StoreAdmin) -> None:
+async def test_pages_have_every_hit_once(store: EventStore) -> None:
     cid = await new(store, *(f"word {number}" for number in range(7)))  # all at one time
     texts, cursor = list[str](), None
     for _ in range(4):
@@ -179,7 +187,7 @@ async def test_pages_have_every_hit_once(store: StoreAdmin) -> None:
     assert cursor is None
 
 
-async def test_a_long_message_is_one_hit_and_its_phrases_are_found_across_its_parts(store: StoreAdmin) -> None:
+async def test_a_long_message_is_one_hit_and_its_phrases_are_found_across_its_parts(store: EventStore) -> None:
     numbers = [f"n{number}" for number in range(9000)]
     cid = await new(store, "zebra before", " ".join(["zebra", *numbers, "zebra"]), "zebra after")
     assert [hit.seq for hit in await search(store, "zebra")] == [2, 1, 0]
@@ -195,7 +203,7 @@ async def test_a_long_message_is_one_hit_and_its_phrases_are_found_across_its_pa
     assert len(await search(store, "word")) == 1
 
 
-async def test_a_fork_adds_its_own_messages_only(store: StoreAdmin) -> None:
+async def test_a_fork_adds_its_own_messages_only(store: EventStore) -> None:
     source = await new(store, "word shared")
     fork = await store.fork(source, events=[said("word own", 1)])
     await store.fork(fork.id)
@@ -204,7 +212,7 @@ async def test_a_fork_adds_its_own_messages_only(store: StoreAdmin) -> None:
 
 @pytest.mark.parametrize("is_indexed", [True, False])
 @pytest.mark.parametrize("mode", ["tombstone", "erase", "cascade"])
-async def test_a_deleted_conversation_is_not_found(store: StoreAdmin, mode: Any, is_indexed: bool) -> None:
+async def test_a_deleted_conversation_is_not_found(store: EventStore, mode: Any, is_indexed: bool) -> None:
     kept = await new(store, "word kept")
     source = await new(store, "word shared", "word alone")
     await store.fork(source, at=1)
@@ -215,7 +223,7 @@ async def test_a_deleted_conversation_is_not_found(store: StoreAdmin, mode: Any,
     assert await find(store, "erased") == []
 
 
-async def test_a_new_conversation_has_no_hits_of_a_deleted_one_with_its_number(store: StoreAdmin) -> None:
+async def test_a_new_conversation_has_no_hits_of_a_deleted_one_with_its_number(store: EventStore) -> None:
     cid = await new(store, "word old")
     assert len(await search(store, "word")) == 1
     await store.append(cid, [said("word waiting")])
@@ -236,7 +244,7 @@ async def test_an_imported_conversation_is_found(store: StoreAdmin) -> None:
     assert await find(store, "word") == ["word exported"]
 
 
-async def test_tags_project_and_owner_narrow_a_search(store: StoreAdmin) -> None:
+async def test_tags_project_and_owner_narrow_a_search(store: EventStore) -> None:
     await new(store, "word a", tags={"team": "red", "x": "1"}, project="p")
     blue = await new(store, "word b", tags={"team": "blue"}, owner="blue")
     await store.fork(blue, events=[said("word fork", 1)], owner="blue")
@@ -248,7 +256,7 @@ async def test_tags_project_and_owner_narrow_a_search(store: StoreAdmin) -> None
     assert await find(store, "word", unowned=True) == ["word a"]
 
 
-async def test_a_rare_tag_is_found_behind_many_other_hits(store: StoreAdmin) -> None:
+async def test_a_rare_tag_is_found_behind_many_other_hits(store: EventStore) -> None:
     await new(store, "word old", tags={"team": "red"})
     await new(store, *(said("word", 1) for _ in range(50)))
     page = await store.search(MessageQuery(text="word", tags={"team": "red"}, limit=3))
@@ -257,20 +265,20 @@ async def test_a_rare_tag_is_found_behind_many_other_hits(store: StoreAdmin) -> 
 
 
 async def test_concurrent_first_searches_find_everything(
-    place: Place, store: StoreAdmin, monkeypatch: pytest.MonkeyPatch
+    place: Place, store: EventStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(search_module, "_COLLECTED_EVENTS", 7)
     monkeypatch.setattr(search_module, "_BATCH_MESSAGES", 5)
     cid = await new(store, *(f"word {number}" for number in range(60)))
-    async with aclosing(await place.open()) as other:  # type: ignore[type-var]
-        both = asyncio.gather(*(search(each, "word", limit=100) for each in (store, other, store, other)))  # type: ignore[arg-type]
+    async with aclosing(await place.open()) as other:
+        both = asyncio.gather(*(search(each, "word", limit=100) for each in (store, other, store, other)))
         await store.append(cid, [said("word late")])
         for hits in await both:
             assert len(hits) >= 60
     assert len(await search(store, "word", limit=100)) == 61
 
 
-async def test_the_progress_of_the_first_search_is_reported(store: StoreAdmin, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_progress_of_the_first_search_is_reported(store: EventStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search_module, "_BATCH_MESSAGES", 2)
     await new(store, *("word" for _ in range(5)))
     steps = list[tuple[int, int]]()
@@ -280,13 +288,13 @@ async def test_the_progress_of_the_first_search_is_reported(store: StoreAdmin, m
     assert len(steps) == 3
 
 
-async def test_a_damaged_or_missing_message_does_not_stop_the_search(store: StoreAdmin) -> None:
+async def test_a_damaged_or_missing_message_does_not_stop_the_search(store: EventStore) -> None:
     await new(store, ModelResponded(response={}), ModelResponded(response={"parts": [{}]}), "word")
     assert await find(store, "word") == ["word"]
 
 
 async def test_a_change_that_fails_while_indexing_leaves_the_messages_waiting(
-    store: StoreAdmin, monkeypatch: pytest.MonkeyPatch
+    store: EventStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await new(store, "word")
 
@@ -298,3 +306,126 @@ async def test_a_change_that_fails_while_indexing_leaves_the_messages_waiting(
         with pytest.raises(BoughError, match="broken"):
             await search(store, "word")
     assert await find(store, "word") == ["word"]
+
+
+async def test_an_append_runs_no_more_statements_with_an_index_and_writes_a_row_per_message(
+    sqlite: SqliteEventStore,
+) -> None:
+    costs = list[tuple[int, Counter[str]]]()
+    for is_indexed in (False, True):
+        cid = await new(sqlite, "word")
+        if is_indexed:
+            await search(sqlite, "word")
+        statements = list[str]()
+        rows = await sqlite._write(lambda log: log.db.total_changes)
+        await sqlite._write(lambda log, to=statements: log.db.set_trace_callback(to.append))
+        output = ToolReturned(tool_call_id="1", tool="t", result="x")
+        await sqlite.append(cid, [said("word"), answered("word"), output])
+        await sqlite._write(lambda log: log.db.set_trace_callback(None))
+        rows = await sqlite._write(lambda log, before=rows: log.db.total_changes - before)
+        # The steps of a trigger are traced as the statement that they belong to, once more.
+        costs.append((rows, Counter(each.split()[0] for each in set(statements))))
+    assert costs[1] == (costs[0][0] + 2, costs[0][1])
+
+
+async def test_an_append_before_the_first_search_writes_nothing_for_it(sqlite: SqliteEventStore) -> None:
+    await new(sqlite, "word")
+    assert await sqlite._read(lambda log: log.one("beside_version", package="search")) is None
+
+
+async def merge(store: SqliteEventStore) -> None:
+    """Index everything in one segment: a search reads each, and their number is the logarithm of the store."""
+    await search(store, "rare")
+    await store.transaction(SEARCH, lambda tables: tables.connection.execute(OPTIMIZE))
+
+
+OPTIMIZE = "insert into search_words (search_words) values ('optimize')"
+
+
+async def count_steps(store: SqliteEventStore, text: str, **fields: Any) -> tuple[int, int]:
+    """Return the steps of SQLite's virtual machine and the statements of a search."""
+    steps, statements = list[None](), list[str]()
+
+    def count() -> int:
+        steps.append(None)
+        return 0
+
+    def watch(log: SqliteReading) -> None:
+        log.db.set_progress_handler(count, 1)
+        log.db.set_trace_callback(statements.append)
+
+    await store._read(watch)
+    await search(store, text, **fields)
+    await store._read(lambda log: (log.db.set_progress_handler(None, 0), log.db.set_trace_callback(None)))
+    return len(steps), len(statements)
+
+
+async def test_a_search_costs_its_hits_whatever_the_store_has(sqlite: SqliteEventStore) -> None:
+    """The same hits among 100 and 3,000 messages, of others and of one's own: about as many steps."""
+    await new(sqlite, *(said("common rare" if number < 5 else "common", number) for number in range(60)), owner="me")
+    queries: list[dict[str, Any]] = [
+        {"text": "rare", "owner": "me"}, {"text": "rare"}, {"text": "common", "owner": "me"},
+        {"text": '"common rare"', "since": DAY + timedelta(days=2)},
+    ]  # fmt: skip
+    await merge(sqlite)
+    before = [await count_steps(sqlite, **query) for query in queries]
+    for _ in range(10):
+        await new(sqlite, *(said("common", -number) for number in range(300)), owner="other")
+        await new(sqlite, *(said("common", -number) for number in range(300)), owner="me")
+    await merge(sqlite)
+    after = [await count_steps(sqlite, **query) for query in queries]
+    for (steps, statements), (steps_before, statements_before) in zip(after, before, strict=True):
+        assert steps <= 1.2 * steps_before
+        assert statements <= statements_before + 2  # where the documents of a word fill several pages
+
+
+async def test_erasing_leaves_no_word_in_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    async with aclosing(await SqliteEventStore.open(path)) as store:
+        for number in range(30):  # several segments of the index
+            await new(store, f"kept{number} message", "other text")
+            assert await find(store, f"kept{number}")
+        secret = await new(store, "pineapples forever", "waiting")
+        fork = await store.fork(secret, events=[said("own")])
+        assert await find(store, "pineapples")
+        await store.append(secret, [said("artichokes")])
+        await store.delete(secret, "erase")
+        assert await find(store, "pineapples") == []
+        assert await find(store, "kept7") == ["kept7 message"]
+        assert (await store.get(fork.id)).head == 3
+    content = path.read_bytes()
+    assert b"kept7" in content
+    assert [word for word in (b"pineapples", b"forever", b"waiting", b"artichokes") if word in content] == []
+
+
+async def test_a_store_that_cannot_be_written_is_searched_once_it_has_an_index(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    async with aclosing(await SqliteEventStore.open(path)) as store:
+        cid = await new(store, "word")
+    async with aclosing(await open_read_only(path)) as store:
+        with pytest.raises(Unavailable, match="read-only"):
+            await search(store, "word")
+    async with aclosing(await SqliteEventStore.open(path)) as store:
+        assert await find(store, "word") == ["word"]
+    async with aclosing(await open_read_only(path)) as store:
+        assert await find(store, "word") == ["word"]
+    async with aclosing(await SqliteEventStore.open(path)) as store:
+        await store.append(cid, [said("word")])
+    async with aclosing(await open_read_only(path)) as store:
+        with pytest.raises(StoreError, match="read-only"):
+            await search(store, "word")
+
+
+async def open_read_only(path: Path) -> SqliteEventStore:
+    return SqliteEventStore(OpenedFile(path, StoreFile(path, "mode=ro")), SystemClock())
+
+
+def test_sqlite_without_a_module_is_an_error_with_a_hint() -> None:
+    with closing(sqlite3.connect(":memory:")) as db, pytest.raises(sqlite3.OperationalError) as raised:
+        db.execute("create virtual table x using fts0 (y)")
+    error = store_error(Path("log.db"), raised.value)
+    assert (error.code, "FTS5" in error.hint) == ("unavailable", True)
+
+
+def test_the_names_of_the_index_begin_with_its_package() -> None:
+    check_names(SEARCH)

@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal, Self, cast
 from uuid import UUID
 
 from fastapi import Body
-from pydantic import ConfigDict, Discriminator, Field, StringConstraints, Tag
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstraints, Tag, model_validator
 
 from bough.errors import InvalidInput
 from bough.events.model import UserMessage
 from bough.events.record import Status
+from bough.events.search.search import SearchHit
 from bough.server.bodies.agents import AgentBody, AgentForm, ModelName, is_openhands_agent
-from bough.server.bodies.base import MAX_SEQ, Flag, Form, Integer, LenientForm, Moment, Reason, Tags, Title
+from bough.server.bodies.base import (
+    MAX_SEQ,
+    Flag,
+    Form,
+    Integer,
+    LenientForm,
+    Moment,
+    Reason,
+    Stamp,
+    Tags,
+    Title,
+    stamp,
+)
 from bough.server.bodies.events import ContentItem, NewMessage
 from bough.server.bodies.rules import AllowForm, CondenserForm, LimitsForm, PolicyForm
 from bough.types import JsonObject
@@ -276,3 +289,54 @@ class ConversationPage(ConversationQuery):
     limit: int = Field(default=100, ge=1, le=100)
     sort_order: Literal["CREATED_AT", "CREATED_AT_DESC", "UPDATED_AT", "UPDATED_AT_DESC"] = "CREATED_AT_DESC"
     full: bool = False
+
+
+class ConversationSearch(ConversationPage):
+    """Which conversations to list, or with `q`, which messages to find in all of them.
+
+    Attributes:
+        q: Words, all of which are required; quotes make a phrase, `-word` excludes, `word*` is a prefix. The items of
+            the page are then messages, the newest first, and only `tag`, `since`, `limit` and `page_id` may be given.
+        since: Only messages at this time or later.
+    """
+
+    q: str | None = Field(default=None, max_length=2000)
+    since: Moment | None = None
+
+    @model_validator(mode="after")
+    def _require_one_use(self) -> Self:
+        allowed = {"q", "since", "tag", "limit", "page_id"}
+        if self.q is None and self.since is not None:
+            raise ValueError("since needs q")
+        if self.q is not None and not self.model_fields_set <= allowed:
+            raise ValueError("q can be combined with tag, since, limit and page_id only")
+        return self
+
+
+class MessageHit(BaseModel):
+    """A message that matches `q`.
+
+    Attributes:
+        matches: The ranges of `snippet` that match, in code points.
+    """
+
+    conversation: UUID
+    title: str | None
+    seq: int
+    who: Literal["user", "assistant"]
+    when: Stamp
+    snippet: str
+    matches: list[tuple[int, int]]
+
+    @classmethod
+    def of(cls, hit: SearchHit) -> MessageHit:
+        """Return the document of a hit."""
+        return cls(
+            conversation=hit.conversation,
+            title=hit.title,
+            seq=hit.seq,
+            who=hit.who,
+            when=stamp(hit.when),
+            snippet=hit.snippet,
+            matches=list(hit.matches),
+        )
