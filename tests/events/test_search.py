@@ -7,6 +7,7 @@ import io
 import sqlite3
 from collections import Counter
 from collections.abc import AsyncIterator
+from concurrent.futures import Future
 from contextlib import aclosing, closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,7 +22,8 @@ from bough.events import SqliteEventStore
 from bough.events.model import Event, ModelResponded, ToolReturned, UserMessage
 from bough.events.record import ConversationRecord
 from bough.events.search import search as search_module
-from bough.events.search.search import SEARCH, MessageQuery, SearchHit
+from bough.events.search.search import SEARCH, MessageQuery, SearchHit, read_message
+from bough.events.side_tables import Tables
 from bough.events.store import EventStore, StoreAdmin
 from bough.events.stores.sqlite.connection import StoreFile, store_error
 from bough.events.stores.sqlite.file import OpenedFile
@@ -429,3 +431,29 @@ def test_sqlite_without_a_module_is_an_error_with_a_hint() -> None:
 
 def test_the_names_of_the_index_begin_with_its_package() -> None:
     check_names(SEARCH)
+
+
+async def test_an_erasure_while_its_message_is_indexed_leaves_nothing(
+    place: Place, store: EventStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The deletion begins after the text was read, and ends after the batch: the words go with it."""
+    cid = await new(store, "pineapple")
+    loop, deletions = asyncio.get_running_loop(), list[Future[None]]()
+    async with aclosing(await place.open()) as other:
+
+        def read_and_delete(kind: str, data: bytes) -> str:
+            deletions.append(asyncio.run_coroutine_threadsafe(other.delete(cid, "erase"), loop))
+            with pytest.raises(TimeoutError):
+                deletions[0].result(timeout=0.5)
+            return read_message(kind, data)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(search_module, "read_message", read_and_delete)
+            await search(store, "other")
+        await asyncio.wrap_future(deletions[0])
+    documents = await store.transaction(SEARCH, lambda tables: count_documents(tables, "search_doc"), read_only=True)
+    assert documents == 0
+
+
+def count_documents(tables: Tables, table: str) -> int:
+    return tables.connection.execute(f"select count(*) from {table}").fetchone()[0]

@@ -253,7 +253,7 @@ class RelationalEventStore(BaseEventStore):
         """Return messages that match. See `EventStore.search`."""
         from bough.events.search.search import search_messages
 
-        return await search_messages(self, query, on_indexed=on_indexed)
+        return await search_messages(self._admin, query, on_indexed=on_indexed)
 
     async def scan(self, after: int = 0, limit: int = 500) -> builtins.list[ConversationRecord]:
         """Return conversations by number. See `EventStore.scan`."""
