@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self, cast
+from typing import Annotated, Any, Literal, cast
 from uuid import UUID
 
 from fastapi import Body
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstraints, Tag, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstraints, Tag
 
 from bough.errors import InvalidInput
 from bough.events.model import UserMessage
@@ -302,15 +302,6 @@ class ConversationSearch(ConversationPage):
 
     q: str | None = Field(default=None, max_length=2000)
     since: Moment | None = None
-
-    @model_validator(mode="after")
-    def _require_one_use(self) -> Self:
-        allowed = {"q", "since", "tag", "limit", "page_id"}
-        if self.q is None and self.since is not None:
-            raise ValueError("since needs q")
-        if self.q is not None and not self.model_fields_set <= allowed:
-            raise ValueError("q can be combined with tag, since, limit and page_id only")
-        return self
 
 
 class MessageHit(BaseModel):

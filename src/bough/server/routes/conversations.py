@@ -58,6 +58,7 @@ _ORDERS: Mapping[str, Order] = {
     "UPDATED_AT": "updated",
     "UPDATED_AT_DESC": "updated_desc",
 }
+_SEARCH_FIELDS = frozenset({"q", "since", "tag", "limit", "page_id"})
 
 
 @routes.post("/api/conversations", status_code=HTTP_201_CREATED, responses={200: {"model": ConversationInfo}})
@@ -76,6 +77,8 @@ async def search_conversations(query: Annotated[ConversationSearch, Query()], ac
     """List conversations; with `q`, search the messages and answers of all conversations."""
     if query.q is not None:
         return await _search_messages(query, query.q, access)
+    if query.since is not None:
+        raise InvalidInput("since: only with q", hint="to list conversations, use updated_after")
     page = await access.store.list(_parse_filter(query), query.page_id, query.limit, _ORDERS[query.sort_order])
     live = await access.services.runs.live_among(page.items)
     items = [await _make_list_item(access, record, full=query.full, running=record.id in live) for record in page.items]
@@ -220,6 +223,8 @@ async def _info_or_none(access: Access, id: UUID) -> ConversationInfo | None:
 
 
 async def _search_messages(query: ConversationSearch, text: str, access: Access) -> Response:
+    if not query.model_fields_set <= _SEARCH_FIELDS:
+        raise InvalidInput("q: some other parameter only lists conversations", hint="give tag, since, limit or page_id")
     tags, since = _parse_tags(query.tag), query.since
     message_query = MessageQuery(text=text, tags=tags, since=since, limit=query.limit, cursor=query.page_id)
     page = await access.store.search(message_query)
