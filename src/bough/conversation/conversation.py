@@ -266,7 +266,7 @@ class AsyncConversation(ConversationControl[T]):
         forks share is one hit, in the conversation that it was written in. Conversations that were deleted have none.
         An `OwnedStore` finds its owner's conversations only.
 
-        The first search of a store indexes all its messages, thousands a second; later ones index what is new first.
+        The first search of a store indexes all its messages, about a thousand a second; later ones index what is new first.
 
         Args:
             text: Words, all of which are required, in any order. Quotes make a phrase, `-word` excludes, `word*` is a

@@ -9,7 +9,8 @@ create table search_doc (
   unique (cid, seq, part)
 );
 
-create index search_doc_words on search_doc using gin (words);
+-- Without a list of pending entries, which every search would read: documents come in batches anyway.
+create index search_doc_words on search_doc using gin (words) with (fastupdate = off);
 
 -- Without a reference to the conversation: that would lock its row once more in every append.
 create table search_queue (
