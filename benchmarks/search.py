@@ -19,7 +19,7 @@ from uuid import UUID
 
 from bough.events import PostgresEventStore, SqliteEventStore
 from bough.events.model import Event, ModelResponded, UserMessage
-from bough.events.search.search import MessageQuery
+from bough.events.record import MessageQuery
 from bough.events.store import EventStore
 from bough.testing.postgres import DURABLE, missing, postgres_server
 from harness import ROUNDS, Figure, compare_async, note

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from bough.events import EventStore as EventStore
     from bough.events import StoredEvent as StoredEvent
     from bough.events import open_store as open_store
-    from bough.events.search.search import SearchHit as SearchHit
-    from bough.events.search.search import SearchPage as SearchPage
+    from bough.events.record import SearchHit as SearchHit
+    from bough.events.record import SearchPage as SearchPage
     from bough.execution import CodeExecutionInput as CodeExecutionInput
     from bough.execution import CodeExecutionResult as CodeExecutionResult
     from bough.execution import CodeExecutor as CodeExecutor
@@ -104,7 +104,7 @@ else:
             "bough.conversation.once": "arun run",
             "bough.effects": "LostCall effect_key",
             "bough.events": "ConversationFilter EventStore StoredEvent open_store",
-            "bough.events.search.search": "SearchHit SearchPage",
+            "bough.events.record": "SearchHit SearchPage",
             "bough.execution": (
                 "CodeExecutionInput CodeExecutionResult CodeExecutor ContainerCodeExecutor LocalSandboxCodeExecutor "
                 "Mount TaskContainerExecutor UnsafeLocalCodeExecutor"

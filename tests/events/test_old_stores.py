@@ -15,7 +15,7 @@ from bough.errors import NotFound
 from bough.events import PostgresEventStore, SqliteEventStore
 from bough.events.model import UserMessage
 from bough.events.queries import migrations
-from bough.events.search.search import MessageQuery
+from bough.events.record import MessageQuery
 from bough.events.store import EventStore
 from bough.testing.postgres import make_database
 

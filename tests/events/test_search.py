@@ -20,9 +20,9 @@ from tests.events.conftest import Place
 from bough.errors import BoughError, InvalidInput, StoreError, Unavailable
 from bough.events import SqliteEventStore
 from bough.events.model import Event, ModelResponded, ToolReturned, UserMessage
-from bough.events.record import ConversationRecord
+from bough.events.record import ConversationRecord, MessageQuery, SearchHit
 from bough.events.search import search as search_module
-from bough.events.search.search import SEARCH, MessageQuery, SearchHit, read_message
+from bough.events.search.search import SEARCH, read_message
 from bough.events.side_tables import Tables
 from bough.events.store import EventStore, StoreAdmin
 from bough.events.stores.sqlite.connection import StoreFile, store_error

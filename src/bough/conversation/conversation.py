@@ -44,8 +44,7 @@ from bough.events.content import Source
 from bough.events.draft import parse_id
 from bough.events.lease import hold_lease
 from bough.events.model import Event, FilePart, ImagePart, PauseRequested, UsageAdded, UserMessage
-from bough.events.record import ConversationFilter, ConversationRecord, Page
-from bough.events.search.search import SearchPage
+from bough.events.record import ConversationFilter, ConversationRecord, Page, SearchPage
 from bough.events.store import Cut, EventStore
 from bough.execution.base import CodeExecutor
 from bough.guard import Limits
@@ -266,7 +265,7 @@ class AsyncConversation(ConversationControl[T]):
         forks share is one hit, in the conversation that it was written in. Conversations that were deleted have none.
         An `OwnedStore` finds its owner's conversations only.
 
-        The first search of a store indexes all its messages, about a thousand a second; later ones index what is new first.
+        The first search of a store indexes all its messages, about a thousand a second; later ones index what is new.
 
         Args:
             text: Words, all of which are required, in any order. Quotes make a phrase, `-word` excludes, `word*` is a

@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from bough.events import open_store
-from bough.events.search.search import MessageQuery, OnIndexed, SearchHit, SearchPage
+from bough.events.record import MessageQuery, OnIndexed, SearchHit, SearchPage
 from bough.events.store import EventStore
 from bough.settings import Settings
 from bough.types import JsonObject, require_type

@@ -29,8 +29,7 @@ from bough.conversation.result import RunResult, T, WaitingCall
 from bough.conversation.rules import GivenRules
 from bough.events.content import Source
 from bough.events.model import Event, FilePart, ImagePart, Usage, UserMessage
-from bough.events.record import ConversationFilter, ConversationRecord, Page, Status, StoredEvent
-from bough.events.search.search import SearchPage
+from bough.events.record import ConversationFilter, ConversationRecord, Page, SearchPage, Status, StoredEvent
 from bough.events.store import Cut, EventStore
 from bough.execution.base import CodeExecutor
 from bough.guard import Limits, Policy

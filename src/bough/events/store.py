@@ -19,9 +19,12 @@ from bough.events.record import (
     Cut,
     DeleteMode,
     Lease,
+    MessageQuery,
+    OnIndexed,
     Order,
     Page,
     Pruned,
+    SearchPage,
     StoredEvent,
 )
 from bough.events.side_tables import OnAppend, SideTables, Tables
@@ -32,7 +35,6 @@ if TYPE_CHECKING:
     from bough.events.draft import ForkFields, ImportPiece
     from bough.events.integrity import Census, Integrity
     from bough.events.model import Event
-    from bough.events.search.search import MessageQuery, OnIndexed, SearchPage
 
 T = TypeVar("T")
 

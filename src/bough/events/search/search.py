@@ -11,17 +11,24 @@ has it. The index has what the log has: masked secrets are masked. Its rows go w
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
+from collections.abc import Sequence
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID
 
 from bough.errors import InvalidInput
 from bough.events.codec import ERASED
 from bough.events.draft import load
-from bough.events.record import decode_cursor, encode_cursor, microseconds, moment
+from bough.events.record import (
+    MessageQuery,
+    OnIndexed,
+    SearchHit,
+    SearchPage,
+    decode_cursor,
+    encode_cursor,
+    microseconds,
+    moment,
+)
 from bough.events.search.words import Term, Terms, cut_snippet, list_words, parse_query
 from bough.events.side_tables import SideTables, Tables
 
@@ -32,9 +39,6 @@ SEARCH = SideTables("search", "bough.events.search")
 """The index of messages."""
 
 MAX_HITS: Final = 100
-
-OnIndexed: TypeAlias = Callable[[int, int], None]
-"""Called as `on_indexed(done, total)` while messages are indexed."""
 
 _COLLECTED_EVENTS: Final = 2000
 _BATCH_MESSAGES: Final = 200
@@ -49,63 +53,6 @@ _MAX_PARTS: Final = 1000
 _ID_BITS: Final = 10
 _MAX_MOMENT: Final = (1 << 53) - 1
 _MAX_ID: Final = (1 << 63) - 1
-
-
-@dataclass(frozen=True, kw_only=True)
-class SearchHit:
-    """A message that matches.
-
-    Attributes:
-        conversation: The conversation that the message was written in; forks that share it have the same `seq`.
-        title: Title of that conversation.
-        seq: Position of the message.
-        who: `user` for messages, `assistant` for answers of the model.
-        when: Time of the message, UTC.
-        snippet: The text around the first match, on one line.
-        matches: The ranges of `snippet` that match, as (start, end) in characters.
-    """
-
-    conversation: UUID
-    title: str | None
-    seq: int
-    who: Literal["user", "assistant"]
-    when: datetime
-    snippet: str
-    matches: tuple[tuple[int, int], ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class SearchPage:
-    """Hits, the newest first, and the cursor of the next page (None at the end)."""
-
-    items: list[SearchHit]
-    next_cursor: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class MessageQuery:
-    """What to search for, and where.
-
-    Attributes:
-        text: Words, all of which are required. Quotes make a phrase, `-word` excludes, `word*` is a prefix. Case and
-            accents do not count. Everything else is text.
-        tags: Tags that the conversation has.
-        since: Only messages at this time or later.
-        project: Project of the root, as in `ConversationFilter`.
-        owner: Only conversations of this owner.
-        unowned: Only conversations without an owner.
-        limit: Maximum number of hits, from 1 to 100.
-        cursor: `next_cursor` of the page before.
-    """
-
-    text: str
-    tags: Mapping[str, str] = field(default_factory=dict[str, str])
-    since: datetime | None = None
-    project: str | None = None
-    owner: str | None = None
-    unowned: bool = False
-    limit: int = 20
-    cursor: str | None = None
 
 
 class _Candidate(NamedTuple):

@@ -18,8 +18,11 @@ from bough.events.record import (
     ConversationRecord,
     DeleteMode,
     Lease,
+    MessageQuery,
+    OnIndexed,
     Order,
     Page,
+    SearchPage,
     StoredEvent,
 )
 from bough.events.side_tables import OnAppend, SideTables, Tables
@@ -30,7 +33,6 @@ from bough.types import JsonObject
 
 if TYPE_CHECKING:
     from bough.events.draft import ForkFields
-    from bough.events.search.search import MessageQuery, OnIndexed, SearchPage
     from bough.server.metrics import Metrics
 
 T = TypeVar("T")

@@ -11,8 +11,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstrai
 
 from bough.errors import InvalidInput
 from bough.events.model import UserMessage
-from bough.events.record import Status
-from bough.events.search.search import SearchHit
+from bough.events.record import SearchHit, Status
 from bough.server.bodies.agents import AgentBody, AgentForm, ModelName, is_openhands_agent
 from bough.server.bodies.base import (
     MAX_SEQ,

@@ -13,8 +13,7 @@ from bough.conversation.fork.compare import Comparison, compare
 from bough.conversation.fork.orphans import remove_made
 from bough.errors import Conflict, InvalidInput
 from bough.events.model import StateChanged
-from bough.events.record import ConversationFilter, ConversationRecord, DeleteMode, Order
-from bough.events.search.search import MessageQuery
+from bough.events.record import ConversationFilter, ConversationRecord, DeleteMode, MessageQuery, Order
 from bough.server.access import Access, Reader, Writer
 from bough.server.bodies.base import ItemPage, Success, answer_page
 from bough.server.bodies.conversations import AnyStart, Change, ConversationQuery, ConversationSearch, Graft, MessageHit

@@ -18,7 +18,7 @@ from bough.cli.render import Report, renderer_for
 from bough.cli.target import short
 from bough.cli.text import Block, Table, line, one_line
 from bough.errors import InvalidInput
-from bough.events.search.search import MessageQuery, SearchHit, SearchPage
+from bough.events.record import MessageQuery, SearchHit, SearchPage
 from bough.settings import Settings
 from bough.types import JsonObject
 

@@ -20,10 +20,13 @@ from bough.events.record import (
     ConversationRecord,
     DeleteMode,
     Lease,
+    MessageQuery,
+    OnIndexed,
     Order,
     Page,
     Pruned,
     Range,
+    SearchPage,
     StoredEvent,
     microseconds,
 )
@@ -37,7 +40,6 @@ from bough.types import Clock, new_id
 
 if TYPE_CHECKING:
     from bough.events.model import Event
-    from bough.events.search.search import MessageQuery, OnIndexed, SearchPage
 
 T = TypeVar("T")
 
