@@ -72,6 +72,8 @@ TARGETS: Mapping[str, Target] = {
     "append, durable, 1 producers, to raw SQLite in one thread": Target(0.8, least=True),
     "append, durable, 8 producers, to raw SQLite in one thread": Target(0.8, least=True),
     "append, durable, 64 producers, to raw SQLite in one thread": Target(0.7, least=True),
+    "sqlite: append, durable, with an index of messages, to one without": Target(1 / 1.15, least=True),
+    "postgres: append, durable, with an index of messages, to one without": Target(1 / 1.15, least=True),
     "load 10000 events, raw, to a select": Target(1.3),
     "load 10000 events, typed": Target(120, unit="ms"),
     "tail 50 of 100000, to a select": Target(2),

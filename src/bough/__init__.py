@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from bough.events import StoredEvent as StoredEvent
     from bough.events import open_store as open_store
     from bough.events import open_store_sync as open_store_sync
+    from bough.events.record import SearchHit as SearchHit
+    from bough.events.record import SearchPage as SearchPage
     from bough.execution import CodeExecutionInput as CodeExecutionInput
     from bough.execution import CodeExecutionResult as CodeExecutionResult
     from bough.execution import CodeExecutor as CodeExecutor
@@ -107,6 +109,7 @@ else:
             "bough.conversation.once": "arun run",
             "bough.effects": "LostCall effect_key",
             "bough.events": "ConversationFilter ErasureReceipt EventStore StoredEvent open_store open_store_sync",
+            "bough.events.record": "SearchHit SearchPage",
             "bough.execution": (
                 "CodeExecutionInput CodeExecutionResult CodeExecutor ContainerCodeExecutor LocalSandboxCodeExecutor "
                 "Mount TaskContainerExecutor UnsafeLocalCodeExecutor"

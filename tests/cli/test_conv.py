@@ -165,3 +165,42 @@ def test_a_reader_that_goes_away_is_no_traceback(cli: Any, forked: tuple[str, st
     assert process.stderr.read() == ""
     assert process.wait() == 141
     process.stderr.close()
+
+
+def test_search_finds_messages_in_all_conversations(cli: Any, forked: tuple[str, str]) -> None:
+    root, fork = forked
+    found = cli.data("conv", "search", "bake")
+    assert found["next_cursor"] is None
+    (hit,) = found["hits"]
+    assert hit.pop("when").endswith("+00:00")
+    assert hit == {
+        "conversation": root, "short_id": root[-8:], "title": "bake a cake", "seq": 1, "who": "user",
+        "snippet": "bake a cake", "matches": [[0, 4]],
+    }  # fmt: skip
+    envelope = json.loads(cli("conv", "search", "bake", "--json").stdout)
+    assert (envelope["command"], envelope["next"]) == ("conv search", [f"bough conv show {root[-8:]} --from 1"])
+    head, row, more = cli("conv", "search", '"count the words"', "--limit", "1").stdout.splitlines()
+    assert more == "… more: raise --limit"
+    assert head.split() == ["id", "seq", "who", "title", "text", "when"]
+    assert row.split()[0] == fork[-8:]
+    assert cli("conv", "search", "bake", "--tag", "a=b").stdout == "no message matches\n"
+    assert len(cli.data("conv", "search", "bake", "--since", "7d")["hits"]) == 1
+    assert cli.data("conv", "search", "bake", "--since", "2999-01-01")["hits"] == []
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        ([""], "no word to look for"),
+        (["--", "-draft"], "no word to look for"),
+        (["word " * 10_000], "more than"),
+        (["word", "--since", "soon"], "not a time"),
+        (["word", "--since", "999999w"], "not a time"),
+        (["word", "--cursor", "%%"], "invalid cursor"),
+    ],
+)
+def test_a_bad_search_is_refused_with_a_hint(cli: Any, args: list[str], says: str) -> None:
+    done = cli("conv", "search", *args)
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert "hint: " in done.stderr

@@ -15,6 +15,7 @@ from bough.errors import NotFound
 from bough.events import PostgresEventStore, SqliteEventStore
 from bough.events.model import UserMessage
 from bough.events.queries import migrations
+from bough.events.record import MessageQuery
 from bough.events.store import EventStore
 from bough.testing.postgres import make_database
 
@@ -94,3 +95,10 @@ async def test_what_an_older_program_wrote_is_read_and_goes_on(old_store: EventS
     assert await old_store.append(ROOT, [UserMessage.text("new")]) == 6
     assert (await old_store.acquire(EARLY, "another", 60)).generation == 2, "leases of that time are over, and fenced"
     assert (await old_store.check()).findings == ()
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+async def test_what_an_older_program_wrote_is_searched(old_store: EventStore) -> None:
+    page = await old_store.search(MessageQuery(text="zwei A"))
+    assert [(hit.conversation, hit.seq, hit.snippet) for hit in page.items] == [(ROOT, 1, "zwei ä")]
+    assert [hit.conversation for hit in (await old_store.search(MessageQuery(text="early"))).items] == [EARLY]

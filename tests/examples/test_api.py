@@ -234,6 +234,14 @@ PROGRAMS: Mapping[str, Program] = {
     "mcp_tools": Program(
         [call("time_in", city="Lisbon"), "Half past twelve."], "Half past twelve.", ["12:30 in Lisbon"]
     ),
+    "memory": Program(
+        ["Noted.", call("recall", words="sister"), "To Lisbon, where Grace lives."],
+        """\
+        Noted.
+        To Lisbon, where Grace lives.
+        """,
+        ["user: My sister Grace moved to Lisbon."],
+    ),
     "message_history": Program(
         ["Ada."],
         """\

@@ -43,6 +43,7 @@ _NOUNS: Mapping[str, tuple[str, Mapping[str, str]]] = {
         {
             **dict.fromkeys(("list", "show", "tree", "tail"), "conv.look"),
             "diff": "conv.diff",
+            "search": "conv.search",
             **dict.fromkeys(("export", "import", "adopt"), "conv.transfer"),
             **dict.fromkeys(("tag", "delete"), "conv.change"),
         },

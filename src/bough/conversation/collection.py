@@ -5,19 +5,21 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
-from collections.abc import AsyncGenerator, Collection, Generator, Sequence
+from collections.abc import AsyncGenerator, Collection, Generator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from datetime import datetime
 from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple, overload
 from uuid import UUID
 
+from bough.conversation.search import make_query, search_server, search_store
 from bough.errors import BoughError, Conflict, InvalidInput, NotFound, PermissionDenied, StoreError
 from bough.events.check import every_record
 from bough.events.draft import parse_id
 from bough.events.erasure.receipt import ErasureReceipt
 from bough.events.lease import hold_lease
 from bough.events.open import open_store
-from bough.events.record import ConversationFilter, ConversationRecord, DeleteMode, Page
+from bough.events.record import ConversationFilter, ConversationRecord, DeleteMode, Page, SearchPage
 from bough.events.store import EventStore, StoreAdmin
 from bough.settings import Settings
 
@@ -51,6 +53,54 @@ class ConversationCollection:
             return await RemoteConversation.list(filter=filter, cursor=cursor, limit=limit, **connection)
         async with _use_store(store, settings or Settings.load()) as opened:
             return await opened.list(filter, cursor, limit)
+
+    @classmethod
+    async def search(
+        cls,
+        text: str,
+        *,
+        tags: Mapping[str, str] | None = None,
+        since: datetime | None = None,
+        project: str | None = None,
+        limit: int = 20,
+        cursor: str | None = None,
+        store: EventStore | str | None = None,
+        settings: Settings | None = None,
+        server: str | None = None,
+        api_key: str | None = None,
+    ) -> SearchPage:
+        """Return messages and answers that match, the newest first, from all conversations of a store or server.
+
+        What users sent and the text of the model's answers is searched, not tool calls and their output. A message that
+        forks share is one hit, in the conversation that it was written in. Conversations that were deleted have none.
+        An `OwnedStore` finds its owner's conversations only.
+
+        The first search of a store indexes all its messages, about a thousand a second; later ones index what is new.
+
+        Args:
+            text: Words, all of which are required, in any order. Quotes make a phrase, `-word` excludes, `word*` is a
+                prefix; everything else is text. Case and accents do not count. In scripts without spaces, such as
+                Chinese and Japanese, any part of a text is found. A message of more than 4,000 words is searched in
+                parts of 4,000.
+            tags: Tags that the conversation has.
+            since: Only messages at this time or later.
+            project: Only conversations of this project, as in `ConversationFilter`.
+            limit: Maximum number of hits, from 1 to 100.
+            cursor: `next_cursor` of the page before.
+            store: As in `list`, like `settings`, `server` and `api_key`.
+
+        Raises:
+            InvalidInput: The text has no words or more than 100, or another argument is invalid.
+            NotSupported: `project` is given with `server`.
+            Unavailable: The store was never searched and is read-only, or SQLite was built without FTS5.
+        """
+        query = make_query(text, tags=tags, since=since, project=project, limit=limit, cursor=cursor)
+        if server is None:
+            return await search_store(query, store, settings)
+        from bough.conversation.remote.remote import require_absent
+
+        require_absent(store=store, settings=settings)
+        return await search_server(query, server, api_key)
 
     @overload
     @classmethod

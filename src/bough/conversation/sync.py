@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeAlias, TypeVar, Unpack, cast, overload
@@ -30,7 +31,7 @@ from bough.conversation.rules import GivenRules
 from bough.events.content import Source
 from bough.events.erasure.receipt import ErasureReceipt
 from bough.events.model import Event, FilePart, ImagePart, Usage, UserMessage
-from bough.events.record import Ancestry, ConversationFilter, ConversationRecord, Page, Status, StoredEvent
+from bough.events.record import Ancestry, ConversationFilter, ConversationRecord, Page, SearchPage, Status, StoredEvent
 from bough.events.store import EventStore, StoreAdmin
 from bough.execution.base import CodeExecutor
 from bough.guard import Limits, Policy
@@ -129,6 +130,26 @@ class Conversation(Generic[T]):
         """Return a page of a store's or a server's conversations; see `AsyncConversation.list`."""
         options: Any = {"settings": settings, "server": server, "api_key": api_key}
         return portal().call(AsyncConversation.list, store, filter=filter, cursor=cursor, limit=limit, **options)
+
+    @classmethod
+    def search(
+        cls,
+        text: str,
+        *,
+        tags: Mapping[str, str] | None = None,
+        since: datetime | None = None,
+        project: str | None = None,
+        limit: int = 20,
+        cursor: str | None = None,
+        store: EventStore | str | None = None,
+        settings: Settings | None = None,
+        server: str | None = None,
+        api_key: str | None = None,
+    ) -> SearchPage:
+        """Return messages and answers that match, the newest first; see `AsyncConversation.search`."""
+        options: Any = {"store": store, "settings": settings, "server": server, "api_key": api_key}
+        narrowed: Any = {"tags": tags, "since": since, "project": project}
+        return portal().call(AsyncConversation.search, text, limit=limit, cursor=cursor, **narrowed, **options)
 
     @overload
     @classmethod

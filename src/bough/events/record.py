@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, partial
@@ -272,6 +272,67 @@ class Pruned:
 
     deleted: int
     bytes: int
+
+
+OnIndexed: TypeAlias = Callable[[int, int], None]
+"""Called as `on_indexed(done, total)` while messages are indexed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchHit:
+    """A message that matches.
+
+    Attributes:
+        conversation: The conversation that the message was written in; forks that share it have the same `seq`.
+        title: Title of that conversation.
+        seq: Position of the message.
+        who: `user` for messages, `assistant` for answers of the model.
+        when: Time of the message, UTC.
+        snippet: The text around the first match, on one line.
+        matches: The ranges of `snippet` that match, as (start, end) in characters.
+    """
+
+    conversation: UUID
+    title: str | None
+    seq: int
+    who: Literal["user", "assistant"]
+    when: datetime
+    snippet: str
+    matches: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchPage:
+    """Hits, the newest first, and the cursor of the next page (None at the end)."""
+
+    items: list[SearchHit]
+    next_cursor: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MessageQuery:
+    """What to search for, and where.
+
+    Attributes:
+        text: Words, all of which are required. Quotes make a phrase, `-word` excludes, `word*` is a prefix. Case and
+            accents do not count. Everything else is text.
+        tags: Tags that the conversation has.
+        since: Only messages at this time or later.
+        project: Project of the root, as in `ConversationFilter`.
+        owner: Only conversations of this owner.
+        unowned: Only conversations without an owner.
+        limit: Maximum number of hits, from 1 to 100.
+        cursor: `next_cursor` of the page before.
+    """
+
+    text: str
+    tags: Mapping[str, str] = field(default_factory=dict[str, str])
+    since: datetime | None = None
+    project: str | None = None
+    owner: str | None = None
+    unowned: bool = False
+    limit: int = 20
+    cursor: str | None = None
 
 
 _MAX_INTEGER = 2**63 - 1

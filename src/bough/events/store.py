@@ -19,9 +19,12 @@ from bough.events.record import (
     Cut,
     DeleteMode,
     Lease,
+    MessageQuery,
+    OnIndexed,
     Order,
     Page,
     Pruned,
+    SearchPage,
     StoredEvent,
 )
 from bough.events.side_tables import OnAppend, SideTables, Tables
@@ -194,6 +197,22 @@ class EventStore(Protocol):
         """Return conversations with `number > after` in that order, including tombstones. O(limit).
 
         Damaged rows are skipped. An empty list means the end.
+        """
+        ...
+
+    async def search(self, query: MessageQuery, *, on_indexed: OnIndexed | None = None) -> SearchPage:
+        """Return messages and answers that match a query, the newest first.
+
+        Indexes the messages appended since the last search first; the first search of a store indexes all of them. The
+        search itself reads the hits, whatever the size of the store, and on Postgres the matches.
+
+        Args:
+            on_indexed: Called as `on_indexed(done, total)` while messages are indexed.
+
+        Raises:
+            InvalidInput: The query has no words or too many, or its cursor or limit is invalid.
+            Unavailable: The store is read-only and was never searched, or SQLite was built without FTS5.
+            StoreError: The store is read-only and has messages that are not indexed.
         """
         ...
 

@@ -19,8 +19,11 @@ from bough.events.record import (
     ConversationRecord,
     DeleteMode,
     Lease,
+    MessageQuery,
+    OnIndexed,
     Order,
     Page,
+    SearchPage,
     StoredEvent,
 )
 from bough.events.side_tables import OnAppend, SideTables, Tables
@@ -276,6 +279,11 @@ class OwnedStore:
             page = await self._store.list(own_filter, page.next_cursor, limit - len(items), order)
             items += [record for record in page.items if record.owner is None]
         return replace(page, items=items)
+
+    async def search(self, query: MessageQuery, *, on_indexed: OnIndexed | None = None) -> SearchPage:
+        """Return messages of the owner's conversations; the owner in `query` is ignored."""
+        own_query = replace(query, owner=self._owner, unowned=self._owner is None)
+        return await self._store.search(own_query, on_indexed=on_indexed)
 
     async def children(self, cid: UUID) -> list[ConversationRecord]:
         """Return the direct forks of a conversation of the owner."""

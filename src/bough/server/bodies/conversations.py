@@ -7,14 +7,27 @@ from typing import Annotated, Any, Literal, cast
 from uuid import UUID
 
 from fastapi import Body
-from pydantic import ConfigDict, Discriminator, Field, StringConstraints, Tag
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstraints, Tag
 
 from bough.conversation.log.recorded_tools import ToolSource
 from bough.errors import InvalidInput
 from bough.events.model import UserMessage
-from bough.events.record import Status
+from bough.events.record import SearchHit, Status
 from bough.server.bodies.agents import AgentBody, AgentForm, ModelName, is_openhands_agent
-from bough.server.bodies.base import MAX_SEQ, Flag, Form, Integer, LenientForm, Moment, Reason, Success, Tags, Title
+from bough.server.bodies.base import (
+    MAX_SEQ,
+    Flag,
+    Form,
+    Integer,
+    LenientForm,
+    Moment,
+    Reason,
+    Stamp,
+    Success,
+    Tags,
+    Title,
+    stamp,
+)
 from bough.server.bodies.events import ContentItem, NewMessage
 from bough.server.bodies.rules import AllowForm, CondenserForm, LimitsForm, PolicyForm
 from bough.types import JsonObject
@@ -293,3 +306,45 @@ class ConversationPage(ConversationQuery):
     limit: int = Field(default=100, ge=1, le=100)
     sort_order: Literal["CREATED_AT", "CREATED_AT_DESC", "UPDATED_AT", "UPDATED_AT_DESC"] = "CREATED_AT_DESC"
     full: bool = False
+
+
+class ConversationSearch(ConversationPage):
+    """Which conversations to list, or with `q`, which messages to find in all of them.
+
+    Attributes:
+        q: Words, all of which are required; quotes make a phrase, `-word` excludes, `word*` is a prefix. The items of
+            the page are then messages, the newest first, and only `tag`, `since`, `limit` and `page_id` may be given.
+        since: Only messages at this time or later.
+    """
+
+    q: str | None = Field(default=None, max_length=2000)
+    since: Moment | None = None
+
+
+class MessageHit(BaseModel):
+    """A message that matches `q`.
+
+    Attributes:
+        matches: The ranges of `snippet` that match, in code points.
+    """
+
+    conversation: UUID
+    title: str | None
+    seq: int
+    who: Literal["user", "assistant"]
+    when: Stamp
+    snippet: str
+    matches: list[tuple[int, int]]
+
+    @classmethod
+    def of(cls, hit: SearchHit) -> MessageHit:
+        """Return the document of a hit."""
+        return cls(
+            conversation=hit.conversation,
+            title=hit.title,
+            seq=hit.seq,
+            who=hit.who,
+            when=stamp(hit.when),
+            snippet=hit.snippet,
+            matches=list(hit.matches),
+        )

@@ -14,10 +14,18 @@ from bough.conversation.fork.compare import Comparison, compare
 from bough.conversation.fork.orphans import remove_made
 from bough.errors import Conflict, InvalidInput, NotFound
 from bough.events.model import StateChanged
-from bough.events.record import ConversationFilter, ConversationRecord, DeleteMode, Order
+from bough.events.record import ConversationFilter, ConversationRecord, DeleteMode, MessageQuery, Order
 from bough.server.access import Access, Reader, Writer
 from bough.server.bodies.base import MAX_SEQ, ItemPage, Success, answer_page
-from bough.server.bodies.conversations import AnyStart, Change, ConversationPage, ConversationQuery, Deletion, Graft
+from bough.server.bodies.conversations import (
+    AnyStart,
+    Change,
+    ConversationQuery,
+    ConversationSearch,
+    Deletion,
+    Graft,
+    MessageHit,
+)
 from bough.server.bodies.info import (
     ComparedFile,
     ComparedSide,
@@ -58,6 +66,7 @@ _ORDERS: Mapping[str, Order] = {
     "UPDATED_AT": "updated",
     "UPDATED_AT_DESC": "updated_desc",
 }
+_SEARCH_FIELDS = frozenset({"q", "since", "tag", "limit", "page_id"})
 
 
 @routes.post("/api/conversations", status_code=HTTP_201_CREATED, responses={200: {"model": ConversationInfo}})
@@ -71,9 +80,13 @@ async def create_conversation(
     return await info_of_record(access, record)
 
 
-@routes.get("/api/conversations/search", response_model=ItemPage[JsonObject])
-async def search_conversations(query: Annotated[ConversationPage, Query()], access: Reader) -> Response:
-    """List conversations."""
+@routes.get("/api/conversations/search", response_model=ItemPage[MessageHit] | ItemPage[JsonObject])
+async def search_conversations(query: Annotated[ConversationSearch, Query()], access: Reader) -> Response:
+    """List conversations; with `q`, search the messages and answers of all conversations."""
+    if query.q is not None:
+        return await _search_messages(query, query.q, access)
+    if query.since is not None:
+        raise InvalidInput("since: only with q", hint="to list conversations, use updated_after")
     page = await access.store.list(_parse_filter(query), query.page_id, query.limit, _ORDERS[query.sort_order])
     live = await access.services.runs.live_among(page.items)
     items = [await _make_list_item(access, record, full=query.full, running=record.id in live) for record in page.items]
@@ -230,16 +243,29 @@ async def _info_or_none(access: Access, id: UUID) -> ConversationInfo | None:
         return None
 
 
-def _parse_filter(query: ConversationQuery) -> ConversationFilter:
+async def _search_messages(query: ConversationSearch, text: str, access: Access) -> Response:
+    if not query.model_fields_set <= _SEARCH_FIELDS:
+        raise InvalidInput("q: some other parameter only lists conversations", hint="give tag, since, limit or page_id")
+    tags, since = _parse_tags(query.tag), query.since
+    message_query = MessageQuery(text=text, tags=tags, since=since, limit=query.limit, cursor=query.page_id)
+    page = await access.store.search(message_query)
+    return answer_page([MessageHit.of(hit) for hit in page.items], page.next_cursor)
+
+
+def _parse_tags(pairs: list[str]) -> dict[str, str]:
     tags: dict[str, str] = {}
-    for tag in query.tag:
+    for tag in pairs:
         name, colon, value = tag.partition(":")
         if not colon or not name:
             raise InvalidInput("tag: not of the form name:value", hint="for example tag=team:red")
         tags[name] = value
+    return tags
+
+
+def _parse_filter(query: ConversationQuery) -> ConversationFilter:
     return ConversationFilter(
         status=query.status,
-        tags=tags,
+        tags=_parse_tags(query.tag),
         text=query.text,
         agent=query.agent,
         root=query.root,

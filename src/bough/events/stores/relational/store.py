@@ -21,10 +21,13 @@ from bough.events.record import (
     ConversationRecord,
     DeleteMode,
     Lease,
+    MessageQuery,
+    OnIndexed,
     Order,
     Page,
     Pruned,
     Range,
+    SearchPage,
     StoredEvent,
     microseconds,
 )
@@ -252,6 +255,12 @@ class RelationalEventStore(BaseEventStore):
     async def count(self, filter: ConversationFilter | None = None) -> int:
         """Return how many conversations match. See `EventStore.count`."""
         return await self._read(lambda log: log.count(filter or ConversationFilter()), may_take_long=True)
+
+    async def search(self, query: MessageQuery, *, on_indexed: OnIndexed | None = None) -> SearchPage:
+        """Return messages that match. See `EventStore.search`."""
+        from bough.events.search.search import search_messages
+
+        return await search_messages(self._admin, query, on_indexed=on_indexed)
 
     async def scan(self, after: int = 0, limit: int = 500) -> builtins.list[ConversationRecord]:
         """Return conversations by number. See `EventStore.scan`."""

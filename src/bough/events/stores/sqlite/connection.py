@@ -8,7 +8,7 @@ from typing import NamedTuple
 from urllib.parse import quote
 from zlib import crc32
 
-from bough.errors import BoughError, CorruptLog, InvalidInput, StoreError
+from bough.errors import BoughError, CorruptLog, InvalidInput, StoreError, Unavailable
 
 BUSY_SECONDS = 30.0
 _WRITER_CACHE_KIB = 32768
@@ -71,12 +71,19 @@ def store_error(path: Path, error: sqlite3.Error | UnicodeDecodeError) -> BoughE
     name = getattr(error, "sqlite_errorname", "")
     if isinstance(error, UnicodeDecodeError) or _UNDECODABLE in str(error):
         name = "SQLITE_CORRUPT"
+    if _NO_MODULE in str(error):
+        return Unavailable(
+            f"{path}: SQLite was built without a module that the store needs ({error})",
+            hint="searching needs FTS5: use a Python whose SQLite has it, such as those of python.org, or Postgres",
+            details={"path": str(path), "sqlite": name},
+        )
     for prefix, kind, message, hint in _MEANINGS:
         if name.startswith(prefix):
             return kind(f"{path}: {message} ({error})", hint=hint, details={"path": str(path), "sqlite": name})
     return StoreError(f"{path}: {error}", hint="run `bough doctor`", details={"path": str(path), "sqlite": name})
 
 
+_NO_MODULE = "no such module"
 _UNDECODABLE = "Could not decode to UTF-8"
 _MEANINGS = (
     ("SQLITE_NOTADB", StoreError, "this is not a bough store", "choose another path, or move the file away"),
