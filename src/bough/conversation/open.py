@@ -39,7 +39,7 @@ from bough.events.record import ConversationFilter, ConversationRecord, Page
 from bough.events.store import EventStore
 from bough.execution.base import CodeExecutor
 from bough.guard import Secrets
-from bough.guard.budget import register
+from bough.guard.budget import record_budgets
 from bough.settings import Settings
 from bough.types import JsonObject, new_id
 
@@ -86,7 +86,7 @@ class Beginning:
         environment = await Environment.of(settings, store, executor or spec.executor, settings.executor, delegation)
         async with environment.close_on_failure():
             await rules.secrets.resolve()
-            await register(environment.store, rules.budgets)
+            await record_budgets(environment.store, rules.budgets)
             events = await prepared.make_first_events(environment.executor.name, rules)
             record = _mask_record(rules.secrets, prepared.record)
             record = await environment.store.create(record, events=mask_events(rules.secrets, events))
@@ -241,7 +241,7 @@ async def reopen(
         given_spec = spec_of(agent)
         given_rules = given_rules.narrow_by_agent(given_spec)
         rules = RulesInForce(state, given_rules)
-        await register(environment.store, given_rules.budgets)
+        await record_budgets(environment.store, given_rules.budgets)
         rules()  # raises if recorded hooks or a recorded analyzer were not passed in
         spec = given_spec or read_recorded_spec(state)
         recorded = str(state.policies.get("executor", ""))

@@ -119,7 +119,7 @@ class Budget:
             Conflict: The store has a budget with this id and other bounds.
         """
         async with _opened(store) as log:
-            await register(log, (self,))
+            await record_budgets(log, (self,))
 
     async def spent(self, store: EventStore | str) -> Spending:
         """Return what all conversations together have spent. Reads one row.
@@ -237,14 +237,15 @@ def join_budgets(a: Sequence[Budget], b: Sequence[Budget]) -> tuple[Budget, ...]
     return tuple(by_id[id] for id in sorted(by_id))
 
 
-def parse_budgets(value: Budget | Sequence[Budget] | None) -> tuple[Budget, ...]:
+def parse_budgets(value: object) -> tuple[Budget, ...]:
     """Return one or several budgets as a tuple.
 
     Raises:
         InvalidInput: A value is not a `Budget`, or two have the same id.
     """
-    budgets = (value,) if isinstance(value, Budget) else tuple(value or ())
-    if not all(isinstance(budget, Budget) for budget in budgets):  # pyright: ignore[reportUnnecessaryIsInstance]
+    values = cast("Sequence[object]", value) if isinstance(value, list | tuple) else () if value is None else (value,)
+    budgets = [budget for budget in values if isinstance(budget, Budget)]
+    if len(budgets) < len(values):
         raise InvalidInput(f"invalid budget {value!r}", hint="give Budget(…), or a sequence of them")
     if len({budget.id for budget in budgets}) < len(budgets):
         raise InvalidInput("two budgets have the same id", hint="give each once")
@@ -296,7 +297,7 @@ class Hold(NamedTuple):
     generation: int
 
 
-async def register(store: EventStore, budgets: Sequence[Budget]) -> None:
+async def record_budgets(store: EventStore, budgets: Sequence[Budget]) -> None:
     """Record budgets in a store, unless they are there. One transaction.
 
     Raises:
