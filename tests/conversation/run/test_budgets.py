@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,6 @@ from bough.errors import BoughError, Conflict, InvalidInput, LimitExceeded, NotF
 from bough.events import PostgresEventStore, SqliteEventStore, open_store
 from bough.events.store import EventStore
 from bough.guard import Budget, Limits
-from bough.guard.budget import BUDGETS
 from bough.orchestrator import OrchestratorAgent
 from bough.settings import Price, Settings
 from bough.tasks import TaskBroker, TaskStoreSqlite
@@ -118,10 +118,7 @@ async def test_a_budget_given_at_the_opening_is_kept(start: Start, store: EventS
     await conversation.send_message("go")
     result = await conversation.run()
     assert (result.limit, spec.model.requests) == ("budget.may.requests", 1)
-    assert ((await Budget(id="june").spent(store)).requests, await Budget(id="june").spent(store)) == (
-        1,
-        await Budget(id="may").spent(store),
-    )
+    assert (await Budget(id="june").spent(store)).requests == (await Budget(id="may").spent(store)).requests == 1
 
 
 async def test_sub_agents_and_tasks_spend_it(settings: Settings, tmp_path: Path) -> None:
@@ -137,7 +134,7 @@ async def test_sub_agents_and_tasks_spend_it(settings: Settings, tmp_path: Path)
         async with OrchestratorAgent(boss, broker=broker, budget=budget, workspace=tmp_path) as orchestrator:
             await orchestrator.run("go")
         assert (await budget.spent(broker.store.log)).requests == 3
-        broker.register(helper) if hasattr(broker, "register") else None
+        broker.register(helper)
         task = await broker.wait(await broker.submit("again", agent_name="helper", budget=budget))
         assert task.state.value == "completed"
         spent = await budget.spent(broker.store.log)
@@ -206,8 +203,7 @@ async def test_a_refused_request_costs_nothing_and_an_interrupted_one_what_is_kn
     run = asyncio.create_task(conversation.run())
     await started.wait()
     await conversation.interrupt()
-    with pytest.raises(asyncio.CancelledError):
-        await run
+    assert (await run).status == "paused"
     interrupted = await budget.spent(store)
     assert (interrupted.requests, interrupted.in_flight) == (1, 0)
     assert 0 < interrupted.tokens < 200, "the input, and nothing of the response"
@@ -225,16 +221,17 @@ async def test_a_response_without_usage_costs_what_was_held(start: Start, store:
 
 
 async def test_questions_summaries_and_tools_spend_it(start: Start, store: EventStore) -> None:
-    budget = Budget(requests=3, id="june")
-    condenser = SummarizingCondenser(model=ScriptedModel([answer("short")]), max_events=4, keep_first=1)
+    budget = Budget(requests=5, id="june")
+    condenser = SummarizingCondenser(model=ScriptedModel([answer("short")]), max_events=5, keep_first=1)
     conversation = await start(agent(*[answer()] * 6), budget=budget, condenser=condenser)
-    await conversation.send_message("go")
-    await conversation.run()
+    for _ in range(3):
+        await conversation.send_message("go")
+        await conversation.run()
     await conversation.ask("why?")
-    assert (await budget.spent(store)).requests == 2
+    assert (await budget.spent(store)).requests == 4
     assert await conversation.condense()
     spent = await budget.spent(store)
-    assert (spent.requests, spent.in_flight) == (3, 0)
+    assert (spent.requests, spent.in_flight) == (5, 0)
     with pytest.raises(LimitExceeded, match="used up"):
         await conversation.ask("why?")
 
@@ -254,6 +251,8 @@ async def test_a_pause_ends_the_wait_for_a_budget(start: Start, store: EventStor
     run = asyncio.create_task(first.run())
     await started.wait()
     waiting = asyncio.create_task(second.run())
+    while second.status != "running":
+        await budget.spent(store)
     await second.pause()
     assert ((await waiting).status, second.agent.model.requests) == ("paused", 0)
     release.set()
@@ -313,7 +312,9 @@ async def test_what_a_killed_process_held_is_spent_when_another_needs_it(
     assert (spent.requests, spent.in_flight) == (2, 0), "one of the killed process, one of this"
 
 
-async def test_prices_of_ones_own_are_used_for_costs_and_limits(start: Start, store: EventStore, tmp_path: Path) -> None:
+async def test_prices_of_ones_own_are_used_for_costs_and_limits(
+    start: Start, store: EventStore, tmp_path: Path
+) -> None:
     conversation = await start(agent(answer()), limits=Limits(cost_usd=1))
     await conversation.send_message("go")
     await conversation.run()
@@ -397,7 +398,7 @@ async def test_an_imported_log_spends_from_no_budget_of_this_store(
     elsewhere = await open_store("memory:")
     await Budget(requests=5, id="june").create(elsewhere)
     bundle.seek(0)
-    [imported] = await elsewhere.import_(bundle)
+    imported = (await elsewhere.import_(bundle)).id
     opened = await AsyncConversation.open(imported, store=elsewhere, agent=spec, settings=settings)
     await opened.adopt()
     forks: Sequence[Any] = [opened, await opened.fork(), await opened.fork(at=3)]
@@ -420,7 +421,8 @@ async def test_a_request_costs_two_statements(start: Start, store: EventStore) -
     await store._write(lambda log: log.db.set_trace_callback(statements.append))  # pyright: ignore
     await asyncio.gather(*(conversation.run() for conversation in conversations))
     await store._write(lambda log: log.db.set_trace_callback(None))  # pyright: ignore
-    written = [sql for sql in statements if "budget" in sql and not sql.startswith("--")]
+    # SQLite repeats a statement after each of its triggers, which begin with `--`.
+    written = [sql for sql, _ in groupby(sql for sql in statements if not sql.startswith("--")) if "budget" in sql]
     assert len(written) == 2 * 4 * 6, "one to hold, one to settle"
 
 
@@ -434,7 +436,3 @@ async def test_the_forms_without_await(tmp_path: Path, settings: Settings) -> No
         return budget.spent_sync(url).requests, budget.remaining_sync(url).requests, changed.requests
 
     assert await asyncio.to_thread(use) == (1, 4, 5)
-
-
-async def test_the_rows_add_up(start: Start, store: EventStore) -> None:
-    assert await store.transaction(BUDGETS, lambda tables: tables.run("budget.holds", budget="june")) == []

@@ -120,6 +120,7 @@ class RunBudgets:
         self._hold = Hold(journal.cid, generation)
         self.prices = prices
         self._received_characters = 0
+        self._task = asyncio.current_task()
         if rules().budgets:
             follow_budgets(journal.store)
 
@@ -156,13 +157,18 @@ class RunBudgets:
             yield
         except BaseException as error:
             received_tokens = min(self._received_characters // _CHARACTERS_PER_TOKEN, output_tokens)
-            if isinstance(error, Exception) and not received_tokens:
+            if not received_tokens and not (self._is_interrupted and isinstance(error, asyncio.CancelledError)):
                 await self._release(Amount(0, 0), requests=0)
             elif streams:
                 await self._release(self._price(request.model, input_tokens, received_tokens), requests=1)
             else:
                 await self._release(amount, requests=1)
             raise
+
+    @property
+    def _is_interrupted(self) -> bool:
+        """Whether the run is being cancelled. PydanticAI also cancels the task of a request whose stream has failed."""
+        return self._task is not None and self._task.cancelling() > 0
 
     async def summarize(self, model: Model, messages: Sequence[ModelMessage]) -> tuple[str, Usage]:
         """Return a summary for a condenser, and its usage, which the event of the condensation charges.
