@@ -134,7 +134,7 @@ async def test_sub_agents_and_tasks_spend_it(settings: Settings, tmp_path: Path)
         async with OrchestratorAgent(boss, broker=broker, budget=budget, workspace=tmp_path) as orchestrator:
             await orchestrator.run("go")
         assert (await budget.spent(broker.store.log)).requests == 3
-        broker.register(helper)
+        broker.register_agents([helper])
         task = await broker.wait(await broker.submit("again", agent_name="helper", budget=budget))
         assert task.state.value == "completed"
         spent = await budget.spent(broker.store.log)
@@ -312,9 +312,7 @@ async def test_what_a_killed_process_held_is_spent_when_another_needs_it(
     assert (spent.requests, spent.in_flight) == (2, 0), "one of the killed process, one of this"
 
 
-async def test_prices_of_ones_own_are_used_for_costs_and_limits(
-    start: Start, store: EventStore, tmp_path: Path
-) -> None:
+async def test_own_prices_are_used_for_costs_and_limits(start: Start, store: EventStore, tmp_path: Path) -> None:
     conversation = await start(agent(answer()), limits=Limits(cost_usd=1))
     await conversation.send_message("go")
     await conversation.run()

@@ -92,7 +92,7 @@ def _narrow_rules(parts: Parts, request: ForkRequest, state: State) -> Rules:
     """
     rules, present = parts.rules(), parts.journal.state
     if (state.policies, state.quarantined) != (present.policies, present.quarantined):
-        # A conversation loses a budget only when it is adopted after an import, so it has all those of the cut that count.
+        # All budgets of the cut are in force now, except those that an imported log names.
         rules = replace(Rules.from_state(state, rules), budgets=rules.budgets)
     if request.secrets == "none":
         rules = replace(rules, secrets=Secrets())
