@@ -261,6 +261,7 @@ async def test_a_pause_ends_the_wait_for_a_budget(start: Start, store: EventStor
 
 KILLED = """
 import asyncio, os, sys
+from pathlib import Path
 from bough.conversation import AsyncConversation
 from bough.guard import Budget
 from bough.agents.spec import AgentSpec
@@ -273,7 +274,8 @@ async def hang(asked):
     await asyncio.sleep(3600)
 
 async def main(kind, place, schema, home):
-    store = await (SqliteEventStore.open(place) if kind == "sqlite" else PostgresEventStore.open(place, schema=schema))
+    is_file = kind == "sqlite"
+    store = await (SqliteEventStore.open(Path(place)) if is_file else PostgresEventStore.open(place, schema=schema))
     spec = AgentSpec(name="worker", model=ScriptedModel([hang]), skills=(), settings={"max_tokens": 100})
     settings = Settings.load(home=home, env={})
     conversation = await AsyncConversation.create(
