@@ -118,7 +118,7 @@ class Budget:
             NotFound: The budget has no bounds, and the store has none with this id.
             Conflict: The store has a budget with this id and other bounds.
         """
-        async with _opened(store) as log:
+        async with _use_store(store) as log:
             await record_budgets(log, (self,))
 
     async def spent(self, store: EventStore | str) -> Spending:
@@ -130,12 +130,12 @@ class Budget:
         Raises:
             NotFound: The store has no budget with this id.
         """
-        async with _opened(store) as log:
+        async with _use_store(store) as log:
             return (await _read(log, self.id)).spending
 
     async def remaining(self, store: EventStore | str) -> Remainder:
         """Return what is left, without what requests in flight may cost. Reads one row. Raises: see `spent`."""
-        async with _opened(store) as log:
+        async with _use_store(store) as log:
             account = await _read(log, self.id)
         left = {name: max(bound - account.spent[name], 0) for name, bound in account.bounds.items()}
         return Remainder(**{name: amount / _NANOS if name == "usd" else amount for name, amount in left.items()})
@@ -159,7 +159,7 @@ class Budget:
         changed = Budget(usd=usd, tokens=tokens, requests=requests, id=self.id)
         if not changed.bounds:
             raise InvalidInput("a budget needs a bound", hint="for example change(store, usd=10)")
-        async with _opened(store) as log:
+        async with _use_store(store) as log:
             row = await log.transaction(BUDGETS, lambda tables: tables.one("budget.change", **changed._columns))
         if row is None:
             raise _make_missing(self.id)
@@ -362,7 +362,7 @@ async def _read(store: EventStore, id: str) -> Account:
 
 
 @asynccontextmanager
-async def _opened(store: EventStore | str) -> AsyncGenerator[EventStore]:
+async def _use_store(store: EventStore | str) -> AsyncGenerator[EventStore]:
     if not isinstance(store, str):
         yield store
         return
