@@ -40,12 +40,11 @@ class Price:
     cache_write: float | None = None
 
     def __post_init__(self) -> None:
-        for name, price in vars(self).items():
-            is_optional = name.startswith("cache_")
-            if price is None and is_optional:
+        values: dict[str, object] = vars(self)
+        for name, price in values.items():
+            if price is None and name.startswith("cache_"):
                 continue
-            is_number = isinstance(price, int | float) and not isinstance(price, bool)
-            if not is_number or not 0 <= price < float("inf"):
+            if not isinstance(price, int | float) or isinstance(price, bool) or not 0 <= price < float("inf"):
                 raise InvalidInput(
                     f"the price {name} cannot be {price!r}", hint="give dollars per million tokens, 0 or more"
                 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from pydantic_ai.messages import BaseToolCallPart, BinaryContent, FileUrl, ModelMessage, ModelResponse
 from pydantic_ai.models import Model, ModelRequestParameters
@@ -144,7 +144,7 @@ def _count_part(part: Any) -> int:
     content = getattr(part, "content", None)
     if isinstance(content, str) or content is None:
         return _count_text(content or "")
-    items: list[Any] = content if isinstance(content, list | tuple) else [content]
+    items = cast("Sequence[Any]", content) if isinstance(content, list | tuple) else [content]
     return sum(_count_item(item) for item in items)
 
 

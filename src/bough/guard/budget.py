@@ -138,7 +138,8 @@ class Budget:
         async with _use_store(store) as log:
             account = await _read(log, self.id)
         left = {name: max(bound - account.spent[name], 0) for name, bound in account.bounds.items()}
-        return Remainder(**{name: amount / _NANOS if name == "usd" else amount for name, amount in left.items()})
+        usd = left["usd"] / _NANOS if "usd" in left else None
+        return Remainder(usd=usd, tokens=left.get("tokens"), requests=left.get("requests"))
 
     async def change(
         self,
@@ -223,9 +224,10 @@ def budgets_from_json(value: Json) -> tuple[Budget, ...]:
     Raises:
         InvalidInput: The value is not a list of ids.
     """
-    if not isinstance(value, list) or not all(isinstance(id, str) and id for id in value):
+    ids = cast("list[object]", value) if isinstance(value, list) else [None]
+    if not all(isinstance(id, str) and id for id in ids):
         raise InvalidInput(f"invalid budgets {value!r}", hint="`bough doctor` checks the store")
-    return tuple(Budget(id=cast(str, id)) for id in value)
+    return tuple(Budget(id=cast(str, id)) for id in ids)
 
 
 def join_budgets(a: Sequence[Budget], b: Sequence[Budget]) -> tuple[Budget, ...]:

@@ -125,7 +125,9 @@ async def test_sub_agents_and_tasks_spend_it(settings: Settings, tmp_path: Path)
     helper = AgentSpec(name="helper", model=ScriptedModel([answer("found")] * 3), skills=())
     boss = AgentSpec(
         name="boss",
-        model=ScriptedModel([answer(call=tool_call("delegate", agent_name="helper", prompt="find it")), answer("done")]),
+        model=ScriptedModel(
+            [answer(call=tool_call("delegate", agent_name="helper", prompt="find it")), answer("done")]
+        ),
         skills=(),
         sub_agents=[helper],
     )
