@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from bough.execution import UnsafeLocalCodeExecutor as UnsafeLocalCodeExecutor
     from bough.guard import AllowList as AllowList
     from bough.guard import AlwaysConfirm as AlwaysConfirm
+    from bough.guard import Budget as Budget
     from bough.guard import ConfirmRisky as ConfirmRisky
     from bough.guard import EnvSecret as EnvSecret
     from bough.guard import Hook as Hook
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
     from bough.guard import Secrets as Secrets
     from bough.orchestrator import NodeHook as NodeHook
     from bough.orchestrator import OrchestratorAgent as OrchestratorAgent
+    from bough.settings import Price as Price
     from bough.settings import Settings as Settings
     from bough.skills import InputMetadata as InputMetadata
     from bough.skills import KeywordTrigger as KeywordTrigger
@@ -115,11 +117,11 @@ else:
                 "Mount TaskContainerExecutor UnsafeLocalCodeExecutor"
             ),
             "bough.guard": (
-                "AllowList AlwaysConfirm ConfirmRisky EnvSecret Hook HookKind HookSet Limits NeverConfirm Risk "
+                "AllowList AlwaysConfirm Budget ConfirmRisky EnvSecret Hook HookKind HookSet Limits NeverConfirm Risk "
                 "RuleAnalyzer Secrets"
             ),
             "bough.orchestrator": "NodeHook OrchestratorAgent",
-            "bough.settings": "Settings",
+            "bough.settings": "Price Settings",
             "bough.skills": "InputMetadata KeywordTrigger PathTrigger Skill SkillMetadata SkillRegistry TaskTrigger",
             "bough.tasks": (
                 "TERMINAL_STATES EventType Task TaskBroker TaskEvent TaskFilter TaskState TaskStore TaskStoreJson "

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,52 @@ environment and arguments."""
 
 SECTIONS = frozenset({"server"})
 """Sections of the home's `bough.yaml` that are not part of `Settings`: `server` is read by the agent server."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Price:
+    """What a model costs, in dollars per million tokens.
+
+    Attributes:
+        input: Tokens of the request that the provider's cache did not serve.
+        output: Tokens of the response.
+        cache_read: Tokens that the provider's cache served; None for the price of input.
+        cache_write: Tokens that were written to that cache; None for the price of input.
+    """
+
+    input: float
+    output: float
+    cache_read: float | None = None
+    cache_write: float | None = None
+
+    def __post_init__(self) -> None:
+        values: dict[str, object] = vars(self)
+        for name, price in values.items():
+            if price is None and name.startswith("cache_"):
+                continue
+            if not isinstance(price, int | float) or isinstance(price, bool) or not 0 <= price < float("inf"):
+                raise InvalidInput(
+                    f"the price {name} cannot be {price!r}", hint="give dollars per million tokens, 0 or more"
+                )
+
+    def calculate_usd(
+        self, *, input_tokens: int, output_tokens: int, cache_read_tokens: int = 0, cache_write_tokens: int = 0
+    ) -> float:
+        """Return the cost of a request in dollars.
+
+        Args:
+            input_tokens: All input, including what the cache served and what was written to it.
+        """
+        uncached_tokens = max(input_tokens - cache_read_tokens - cache_write_tokens, 0)
+        read_price = self.input if self.cache_read is None else self.cache_read
+        write_price = self.input if self.cache_write is None else self.cache_write
+        cost = (
+            uncached_tokens * self.input
+            + cache_read_tokens * read_price
+            + cache_write_tokens * write_price
+            + output_tokens * self.output
+        )
+        return cost / 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +88,8 @@ class Settings:
         timeout_seconds: Time limit of a script; None for the executor's default.
         fetch_networks: Private networks, such as `10.0.0.0/8`, from which images and files may be fetched, also over
             plain HTTP.
+        prices: Prices of models by name, such as `my-model` or `openai:my-model`, for models whose prices are not
+            known, or are others. Costs in logs, limits, budgets and reports are calculated with them.
         copy_before_upgrade: Whether a SQLite store with an older schema is copied before it is upgraded.
     """
 
@@ -57,6 +105,7 @@ class Settings:
     timeout_seconds: float | None = None
     fetch_networks: tuple[str, ...] = ()
     copy_before_upgrade: bool = True
+    prices: Mapping[str, Price] = field(default_factory=dict[str, Price])
 
     @classmethod
     def load(
@@ -182,6 +231,25 @@ def _networks(key: str, value: Any) -> tuple[str, ...]:
         ) from error
 
 
+def _prices(key: str, value: Any) -> dict[str, Price]:
+    hint = "for example prices: {my-model: {input: 0.5, output: 1.5}}"
+    if not isinstance(value, Mapping):
+        raise InvalidInput(f"setting `{key}` must be a mapping of models to prices, not {value!r}", hint=hint)
+    return {str(name): _price(str(name), entry, hint) for name, entry in value.items()}  # pyright: ignore
+
+
+def _price(name: str, value: Any, hint: str) -> Price:
+    if isinstance(value, Price):
+        return value
+    try:
+        return Price(**value)
+    except TypeError as error:
+        raise InvalidInput(
+            f"the price of {name} must have input, output and perhaps cache_read and cache_write, not {value!r}",
+            hint=hint,
+        ) from error
+
+
 def _seconds(key: str, value: Any) -> float | None:
     try:
         seconds = None if value is None else float(value)
@@ -234,5 +302,6 @@ _PARSERS: Mapping[str, Any] = {
     "timeout_seconds": _seconds,
     "fetch_networks": _networks,
     "copy_before_upgrade": _boolean,
+    "prices": _prices,
 }
 """For each setting, a function that takes its key and value and returns the checked value."""

@@ -47,8 +47,10 @@ class ModelAnalyzer:
     """
 
     def __init__(self, model: str | Model) -> None:
+        settings = Settings.load()
         if isinstance(model, str):
-            model = resolve_model(model, base_url=Settings.load().base_url, env=os.environ).model
+            model = resolve_model(model, base_url=settings.base_url, env=os.environ).model
+        self._prices = settings.prices
         self._model = model
         self._agent = Agent(model, instructions=_PROMPT)
 
@@ -73,7 +75,8 @@ class ModelAnalyzer:
     def _count_usage(self, messages: Sequence[ModelMessage]) -> Iterator[UsageAdded]:
         for message in messages:
             if message.kind == "response":
-                yield UsageAdded(purpose="analyzer", model=self._model.model_name, usage=read_usage(message))
+                usage = read_usage(message, self._prices)
+                yield UsageAdded(purpose="analyzer", model=self._model.model_name, usage=usage)
 
     def to_json(self) -> JsonObject:
         """Return the analyzer as JSON: its kind and the name of its model."""

@@ -5,16 +5,19 @@ Source: agentic_patterns (`ctx.usage.incr(agent_run.result.usage())`).
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
-from pydantic_ai.messages import ModelResponse
-from pydantic_ai.models import Model
+from pydantic_ai.messages import BaseToolCallPart, BinaryContent, FileUrl, ModelMessage, ModelResponse
+from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.usage import RequestUsage, RunUsage
 
 from bough.agents.models.offline import OfflineModel
 from bough.agents.models.replay import ReplayModel
 from bough.events.model import Usage
+from bough.settings import Price
 
 
 @dataclass
@@ -48,39 +51,107 @@ class UsageMeter:
         return Usage(**added) if any(added.values()) else None
 
 
-def read_usage(response: ModelResponse) -> Usage:
-    """Return the usage of a response, with its cost if the model's price is known."""
+def read_usage(response: ModelResponse, prices: Mapping[str, Price]) -> Usage:
+    """Return the usage of a response, with its cost if the model's price is known.
+
+    Args:
+        prices: `Settings.prices`; they take precedence over known prices.
+    """
     usage = response.usage
     return Usage(
         input_tokens=usage.input_tokens,
         output_tokens=usage.output_tokens,
         cache_read_tokens=usage.cache_read_tokens,
         cache_write_tokens=usage.cache_write_tokens,
-        cost_usd=_calculate_cost(response),
+        cost_usd=_calculate_cost(response, prices),
     )
 
 
-def _calculate_cost(response: ModelResponse) -> float | None:
-    if not response.model_name or not response.usage.has_values():
+def _calculate_cost(response: ModelResponse, prices: Mapping[str, Price]) -> float | None:
+    name, usage = response.model_name, response.usage
+    if not name or not usage.has_values():
         return None
+    price = prices.get(f"{response.provider_name}:{name}") or prices.get(name)
+    if price is not None:
+        return price.calculate_usd(
+            input_tokens=usage.input_tokens,
+            output_tokens=usage.output_tokens,
+            cache_read_tokens=usage.cache_read_tokens,
+            cache_write_tokens=usage.cache_write_tokens,
+        )
     try:
         return float(response.cost().total_price)
     except (LookupError, AssertionError):  # genai-prices raises these for an unknown model
         return None
 
 
-def is_priced(model: Model[Any]) -> bool:
-    """Whether the model's price is known; True for the offline and replay models, which cost nothing."""
+def is_priced(model: Model[Any], prices: Mapping[str, Price]) -> bool:
+    """Whether the model's price is known; True for the offline and replay models, which cost nothing.
+
+    Args:
+        prices: `Settings.prices`.
+    """
+    return estimate_cost(model, prices, input_tokens=1, output_tokens=1) is not None
+
+
+def estimate_cost(
+    model: Model[Any], prices: Mapping[str, Price], *, input_tokens: int, output_tokens: int
+) -> float | None:
+    """Return what a request costs if it uses so many tokens, none of them cached; None if the price is not known."""
     if isinstance(model, OfflineModel | ReplayModel):
-        return True
+        return 0.0
     # Looked up with a response, like the cost of a real one: the price list also has rules for the names of a provider.
     response = ModelResponse(
         parts=[],
-        usage=RequestUsage(input_tokens=1, output_tokens=1),
+        usage=RequestUsage(input_tokens=input_tokens, output_tokens=output_tokens),
         model_name=model.model_name,
         provider_name=model.system,
     )
-    return _calculate_cost(response) is not None
+    return _calculate_cost(response, prices)
+
+
+DEFAULT_OUTPUT_TOKENS = 8_192
+"""The tokens that a response is expected to have at most, if the agent sets no `max_tokens`."""
+
+_BYTES_PER_TOKEN = 3
+_TOKENS_PER_PART = 8
+_TOKENS_PER_FILE = 2_000
+
+
+def estimate_input_tokens(messages: Sequence[ModelMessage], parameters: ModelRequestParameters | None = None) -> int:
+    """Return how many input tokens a request may use. O(parts) of its messages.
+
+    Texts count a token for three bytes, which is more than most texts have; an image or a document counts 2,000.
+
+    Args:
+        parameters: The instructions and the tools of the request.
+    """
+    texts: list[str] = []
+    if parameters is not None:
+        texts += [str(part.content) for part in parameters.instruction_parts or ()]
+        texts += [f"{tool.description}{tool.parameters_json_schema}" for tool in parameters.function_tools]
+    tokens = sum(_count_text(text) for text in texts)
+    return tokens + sum(_count_part(part) for message in messages for part in message.parts)
+
+
+def _count_text(text: str) -> int:
+    return _TOKENS_PER_PART + len(text.encode("utf-8", "replace")) // _BYTES_PER_TOKEN
+
+
+def _count_part(part: Any) -> int:
+    if isinstance(part, BaseToolCallPart):
+        return _count_text(part.args_as_json_str())
+    content = getattr(part, "content", None)
+    if isinstance(content, str) or content is None:
+        return _count_text(content or "")
+    items = cast("Sequence[Any]", content) if isinstance(content, list | tuple) else [content]
+    return sum(_count_item(item) for item in items)
+
+
+def _count_item(item: Any) -> int:
+    if isinstance(item, BinaryContent | FileUrl):
+        return _TOKENS_PER_FILE
+    return _count_text(item if isinstance(item, str) else json.dumps(item, default=str))
 
 
 def _list_counts(usage: RunUsage) -> dict[str, int]:

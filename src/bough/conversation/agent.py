@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import NoneType
 from typing import Any, TypeAlias, cast
@@ -23,8 +23,8 @@ from bough.conversation.result import T
 from bough.conversation.rules import GivenRules
 from bough.errors import InvalidInput, PermissionDenied
 from bough.execution.base import CodeExecutor, Isolation
-from bough.guard import Limits, policy_named
-from bough.settings import Settings
+from bough.guard import Budget, Limits, policy_named
+from bough.settings import Price, Settings
 from bough.types import JsonObject, require_type
 
 _TITLE_LENGTH = 60
@@ -165,18 +165,32 @@ def _find_provider(model: object) -> str | None:
     return model.partition(":")[0] if isinstance(model, str) else None
 
 
-def require_prices(model: Model, limits: Limits) -> None:
-    """Check that a limit of cost can be enforced.
+def require_prices(model: Model, limits: Limits, prices: Mapping[str, Price], budgets: Sequence[Budget] = ()) -> None:
+    """Check that a limit of cost and budgets can be enforced.
+
+    Args:
+        prices: `Settings.prices`.
 
     Raises:
         InvalidInput: The prices of the model are unknown, and `unpriced="allow"` is not set.
     """
-    if limits.cost_usd is not None and limits.unpriced == "refuse" and not is_priced(model):
+    if limits.cost_usd is not None and limits.unpriced == "refuse" and not is_priced(model, prices):
         raise InvalidInput(
             f"the prices of {model.model_name} are not known, so a limit of {limits.cost_usd:g} USD cannot be enforced",
             hint='limit its tokens instead, or allow unknown prices: Limits(cost_usd=…, unpriced="allow")',
             details={"model": model.model_name},
         )
+    if any(budget.usd is not None for budget in budgets) and not is_priced(model, prices):
+        raise make_unpriced(model.model_name)
+
+
+def make_unpriced(model: str) -> InvalidInput:
+    """Return the error for a model without a price that would spend from a budget of dollars."""
+    return InvalidInput(
+        f"the prices of {model} are not known, so a budget of dollars cannot be kept",
+        hint=f"set its prices in bough.yaml: prices: {{{model}: {{input: …, output: …}}}}, or give a budget of tokens",
+        details={"model": model},
+    )
 
 
 class AgentInForce:

@@ -207,7 +207,8 @@ class ConversationControl(ConversationBase[T]):
         """
         spec = with_other_model(self.agent, model, self.agent.base_url)
         resolved, name = resolve_spec_model(spec, self.settings)
-        require_prices(resolved, self._in_force().limits)
+        rules = self._in_force()
+        require_prices(resolved, rules.limits, self.settings.prices, rules.budgets)
         if isinstance(model, str):
             spec = spec.model_copy(update={"model": name})
         self._agent.remember_model(spec)

@@ -45,6 +45,7 @@ from bough.conversation.run import ask
 from bough.conversation.run.checks import condense
 from bough.conversation.run.loop import NodeListener
 from bough.conversation.run.run import RunModels, Runner
+from bough.conversation.run.spending import RunBudgets, join_budgets_of
 from bough.conversation.run.waiting.approval import Decisions
 from bough.errors import Conflict, InvalidInput, PermissionDenied
 from bough.events.content import Source
@@ -363,6 +364,7 @@ class AsyncConversation(ConversationControl[T], ConversationCollection):
         Raises:
             ModelError: The model could not answer.
             InvalidInput: The question is not text, or is empty.
+            LimitExceeded: A budget of the conversation is used up.
         """
         require_type(question, str, "a question", "ask in words")
         if not question.strip():
@@ -371,7 +373,9 @@ class AsyncConversation(ConversationControl[T], ConversationCollection):
         await self._journal.catch_up()
         model = resolve_spec_model(self._agent.follow_log(), self.settings)[0]
         messages = await self._journal.messages()
-        answer, usage = await ask.ask(model, messages, question, instructions=self.state.instructions)
+        await join_budgets_of(self.store, self.id, self._in_force())
+        instructions, prices = self.state.instructions, self.settings.prices
+        answer, usage = await ask.ask(model, messages, question, instructions=instructions, prices=prices)
         await self._journal.append(UsageAdded(purpose="ask", model=model.model_name, usage=usage))
         return answer
 
@@ -399,9 +403,11 @@ class AsyncConversation(ConversationControl[T], ConversationCollection):
         condenser = SummarizingCondenser() if isinstance(configured, NoCondenser) else configured
         await self._journal.catch_up()
         agent = self._agent.follow_log()
-        condenser = models.with_model(condenser, agent, models.model_of(agent))
+        model = models.model_of(agent)
         async with hold_lease(self.store, self.id) as lease:
-            return await condense(self._journal.use_lease(lease.generation), condenser, force=True)
+            journal = self._journal.use_lease(lease.generation)
+            budgets = RunBudgets(journal, self._in_force, lease.generation, self.settings.prices)
+            return await condense(journal, models.with_model(condenser, agent, model, budgets.summarize), force=True)
 
     @overload
     async def fork(self, *, agent: None = None, **options: Unpack[ForkOptions]) -> AsyncConversation[T]: ...

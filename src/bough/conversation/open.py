@@ -38,6 +38,7 @@ from bough.events.record import ConversationRecord
 from bough.events.store import EventStore
 from bough.execution.base import CodeExecutor
 from bough.guard import Secrets
+from bough.guard.budget import record_budgets
 from bough.settings import Settings
 from bough.types import JsonObject, new_id
 
@@ -84,6 +85,7 @@ class Beginning:
         environment = await Environment.of(settings, store, executor or spec.executor, settings.executor, delegation)
         async with environment.close_on_failure():
             await rules.secrets.resolve()
+            await record_budgets(environment.store, rules.budgets)
             events = await prepared.make_first_events(environment.executor.name, rules)
             record = _mask_record(rules.secrets, prepared.record)
             record = await environment.store.create(record, events=mask_events(rules.secrets, events))
@@ -117,8 +119,10 @@ class Beginning:
         if settle_model or spec is None or spec.model is not None or settings.model is not None:
             spec = settle_spec(spec, settings)
         rules = rules.narrow_by_agent(spec).with_default_bounds()
-        if rules.limits.cost_usd is not None and spec.model is not None:  # checked again by each run
-            require_prices(resolve_spec_model(spec, settings)[0], rules.limits)
+        is_cost_limited = rules.limits.cost_usd is not None or any(budget.usd is not None for budget in rules.budgets)
+        if is_cost_limited and spec.model is not None:  # checked again by each run
+            model = resolve_spec_model(spec, settings)[0]
+            require_prices(model, rules.limits, settings.prices, rules.budgets)
         blueprint = blueprint_of(spec, folder, settings, pool=pool, cache=cache, changed_rules=changed_rules)
         event = ConversationStarted(
             agent=spec.snapshot(),
@@ -236,6 +240,7 @@ async def reopen(
         given_spec = spec_of(agent)
         given_rules = given_rules.narrow_by_agent(given_spec)
         rules = RulesInForce(state, given_rules)
+        await record_budgets(environment.store, given_rules.budgets)
         rules()  # raises if recorded hooks or a recorded analyzer were not passed in
         spec = given_spec or read_recorded_spec(state)
         recorded = str(state.policies.get("executor", ""))

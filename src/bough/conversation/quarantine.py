@@ -20,6 +20,7 @@ from bough.errors import Conflict
 from bough.events.model import Event, Imported, StateChanged
 from bough.events.record import ConversationRecord
 from bough.guard import Policy
+from bough.guard.budget import budgets_to_json
 from bough.guard.confirmation_policy import narrower
 from bough.settings import Settings
 
@@ -87,5 +88,8 @@ async def adopt(journal: Journal, local: Rules, *, by: str, policy: Policy | Non
     rules = Rules.from_json(state.policies, local, is_foreign=True)
     if policy is not None:
         rules = replace(rules, policy=narrower(rules.policy, policy))
-    changes = {"adopted": {"by": by}, "policies": rules.to_json()}
+    policies = rules.to_json()
+    if "budgets" in state.policies:  # those of the store that the log comes from must not remain
+        policies["budgets"] = budgets_to_json(rules.budgets)
+    changes = {"adopted": {"by": by}, "policies": policies}
     await journal.append(StateChanged(changes=changes), expected_head=state.head)

@@ -23,6 +23,7 @@ from bough.events.model import Event, StateChanged
 from bough.guard import (
     AllowList,
     AlwaysConfirm,
+    Budget,
     CallRules,
     ConfirmRisky,
     Guard,
@@ -40,6 +41,7 @@ from bough.guard import (
     policy_from_json,
     policy_named,
 )
+from bough.guard.budget import budgets_from_json, budgets_to_json, join_budgets, parse_budgets
 from bough.guard.hook_file import load_hooks
 from bough.guard.limits import Per, narrower
 from bough.settings import Settings
@@ -58,6 +60,8 @@ class GivenRules(TypedDict, total=False):
         condenser: Shortens what the model is shown; nothing is condensed by default.
         secrets: Values for scripts that declare them; masked wherever they occur.
         limits: Limits of each run or of the conversation; a sequence sets both. See `Limits.per`.
+        budget: Amounts that the conversation, its forks and its sub-agents spend together with others. A conversation
+            that has a budget keeps it.
     """
 
     confirmation_policy: Policy
@@ -67,6 +71,7 @@ class GivenRules(TypedDict, total=False):
     condenser: Condenser | None
     secrets: Secrets | None
     limits: Limits | Sequence[Limits] | None
+    budget: Budget | Sequence[Budget] | None
 
 
 class _Argument(NamedTuple):
@@ -93,6 +98,7 @@ _ARGUMENTS: Mapping[str, _Argument] = {
     "condenser": _Argument("condenser", "condense", "for example SummarizingCondenser()"),
     "secrets": _Argument("secrets", Secrets, 'for example Secrets({"TOKEN": EnvSecret("TOKEN")})'),
     "limits": _Argument("limits", (Limits, list, tuple), _LIMITS_HINT),
+    "budget": _Argument("budgets", (Budget, list, tuple), "give Budget(…), or a sequence of them"),
 }
 
 
@@ -134,12 +140,14 @@ class Rules(CallRules):
         total: Limits of the conversation and its fork ancestors together.
         condenser: Shortens what the model is shown.
         secrets: Values for scripts. A log records only their names.
+        budgets: What the conversation shares with others. A log records only their ids.
     """
 
     limits: Limits = UNBOUNDED
     total: Limits = NO_TOTAL
     condenser: Condenser = field(default_factory=NoCondenser)
     secrets: Secrets = field(default_factory=Secrets)
+    budgets: tuple[Budget, ...] = ()
 
     def __post_init__(self) -> None:
         if self.analyzer is None and isinstance(self.policy, ConfirmRisky):
@@ -199,6 +207,7 @@ class Rules(CallRules):
             limits=narrower(self.limits, other.limits),
             total=narrower(self.total, other.total),
             secrets=self.secrets.narrow(other.secrets.names),
+            budgets=join_budgets(self.budgets, other.budgets),
         )
 
     def to_json(self) -> JsonObject:
@@ -211,6 +220,7 @@ class Rules(CallRules):
             **super().to_json(),
             "limits": self.limits.to_json(),
             **({"total": self.total.to_json()} if self.total != NO_TOTAL else {}),
+            **({"budgets": budgets_to_json(self.budgets)} if self.budgets else {}),
             "condenser": condenser_to_json(self.condenser),
             "secrets": list(self.secrets.names),
         }
@@ -222,8 +232,8 @@ class Rules(CallRules):
         Hooks, secrets, and analyzers that are code come from `local`, because a log has only their names.
 
         Args:
-            is_foreign: Whether the log comes from another store. Its hooks and secrets, and an analyzer that cannot be
-                rebuilt, are then ignored.
+            is_foreign: Whether the log comes from another store. Its hooks, secrets and budgets, and an analyzer that
+                cannot be rebuilt, are then ignored.
 
         Raises:
             InvalidInput: The record names hooks or an analyzer that `local` lacks.
@@ -243,6 +253,8 @@ class Rules(CallRules):
             total=total,
             condenser=condenser,
             secrets=local.secrets,
+            # Not those of another store: an id there may be somebody else's budget here.
+            budgets=() if is_foreign else budgets_from_json(recorded.get("budgets") or []),
         )
         secrets = local.secrets.narrow(() if is_foreign else recorded.get("secrets") or ())
         return replace(rules.narrow(local), secrets=secrets)
@@ -268,6 +280,8 @@ def _parse_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
     check_arguments(arguments)
     fields = {_ARGUMENTS[name].field: value for name, value in arguments.items() if value is not None}
     limits = fields.pop("limits", None)
+    if "budgets" in fields:
+        fields["budgets"] = parse_budgets(fields["budgets"])
     return fields | split_limits(limits)
 
 
@@ -301,7 +315,7 @@ def read_recorded_limits(recorded: JsonObject) -> tuple[Limits, Limits]:
     return limits, total
 
 
-_RECORDED_WHEN_STRICTER = ("policy", "analyzer", "allow_list", "limits", "total")
+_RECORDED_WHEN_STRICTER = ("policy", "analyzer", "allow_list", "limits", "total", "budgets")
 """Rules to record if they are stricter. Not hooks: every process would then have to pass them in."""
 
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from bough.guard.analyzer import RuleAnalyzer as RuleAnalyzer
     from bough.guard.analyzer import SecurityAnalyzer as SecurityAnalyzer
     from bough.guard.analyzer import analyzer_from_json as analyzer_from_json
+    from bough.guard.budget import Budget as Budget
     from bough.guard.confirmation_policy import AlwaysConfirm as AlwaysConfirm
     from bough.guard.confirmation_policy import ConfirmationPolicy as ConfirmationPolicy
     from bough.guard.confirmation_policy import ConfirmRisky as ConfirmRisky
@@ -50,6 +51,7 @@ else:
         {
             "bough.guard.allow": "AllowList allow_list_from_json",
             "bough.guard.analyzer": "RuleAnalyzer SecurityAnalyzer analyzer_from_json",
+            "bough.guard.budget": "Budget",
             "bough.guard.confirmation_policy": (
                 "AlwaysConfirm ConfirmRisky ConfirmationPolicy NeverConfirm Policy policy_from_json policy_named"
             ),

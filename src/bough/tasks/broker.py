@@ -22,6 +22,7 @@ from bough.events.owner import owner as make_owner
 from bough.events.side_tables import Tables
 from bough.events.store import EventStore
 from bough.execution.base import CodeExecutor
+from bough.guard.budget import parse_budgets, record_budgets
 from bough.settings import Settings
 from bough.tasks.agents import PRIVATE, FindCredentials, FindHooks, register
 from bough.tasks.answering import Replies, Reply, RunEvents
@@ -218,7 +219,7 @@ class TaskBroker:
             metadata: `agent_name` (registered, or of `config.yaml`), or `system_prompt` and `config_name`;
                 `idempotency_key` (the same key, the same task for ever), `id`, `priority`, `queue`, `not_before`,
                 `deadline_seconds`, `max_attempts`, `parent`, `conversation` (run this one), `title`, `tags`,
-                `workspace`, `limits`. Every other key is stored with the task unchanged.
+                `workspace`, `limits`, `budget` (a `Budget`). Every other key is stored with the task unchanged.
 
         Raises:
             InvalidInput: A key has an invalid value or is misspelled, the input is empty, or the metadata is not JSON.
@@ -405,6 +406,7 @@ class TaskBroker:
         self.require_open()
         await self.store.open()
         submission = await self._submitter.prepare(request, worker=self.worker.owner)
+        await record_budgets(self.store.log, parse_budgets(request.metadata.get("budget")))
         return await self.write(submission)
 
     async def submit_run(self, request: SubmissionRequest, events: RunEvents) -> str:

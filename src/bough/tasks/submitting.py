@@ -26,6 +26,7 @@ from bough.events.model import ConversationStarted, Event, StateChanged, UserMes
 from bough.events.record import ConversationRecord, microseconds
 from bough.events.side_tables import Tables
 from bough.guard import Limits, limits_from_json
+from bough.guard.budget import join_budgets, parse_budgets
 from bough.guard.limits import narrower
 from bough.settings import Settings
 from bough.skills.match.triggers import TriggerIndex
@@ -56,7 +57,7 @@ _QUEUE = re.compile(r"[A-Za-z0-9_.-]{1,64}|~[\w.-]{1,80}")
 _STORED = frozenset({"agent_name", "system_prompt", "config_name"})
 _RESERVED = _STORED | {
     "idempotency_key", "priority", "queue", "not_before", "deadline_seconds", "max_attempts", "id", "parent",
-    "conversation", "check", "title", "tags", "workspace", "limits",
+    "conversation", "check", "title", "tags", "workspace", "limits", "budget",
 }  # fmt: skip
 _CHECKED_SPELLING = (*sorted(_STORED), "idempotency_key", "not_before", "deadline_seconds", "max_attempts")
 _KEYS = UUID("4f3f6a1e-6f0b-5b6e-9a57-0d6f1f1f8a10")
@@ -147,6 +148,11 @@ class Submitter:
             "check": request.check,
         }
         if conversation is not None:
+            if metadata.get("budget") is not None:
+                raise InvalidInput(
+                    "a task of an existing conversation takes no budget",
+                    hint="give the budget to the conversation: AsyncConversation.open(…, budget=…)",
+                )
             return self._prepare_existing(request, conversation, shared)
         return await self._prepare_new(request, id, shared)
 
@@ -168,6 +174,11 @@ class Submitter:
         queue = read_queue(request.metadata)
         if agent is None:
             name = _read_text(request.metadata, "agent_name")
+            if request.metadata.get("budget") is not None:
+                raise InvalidInput(
+                    f"a budget needs an agent that this process knows, and {name!r} is not registered",
+                    hint="register the agent, or give the budget to the orchestrator's conversation",
+                )
             record, opening = _begin_unresolved(id, name, request.metadata, self._clock.now())
             shared |= {"agent": name, "queue": queue or "default"}
             opening = (*opening, *inherit_changed_rules(request.changed_rules))
@@ -241,12 +252,13 @@ class Submitter:
         return not await has_recorded_rules(rules, settings)
 
     def _make_rules(self, request: SubmissionRequest, spec: AgentSpec) -> Rules:
-        """Return a new conversation's rules: the spec's, narrowed by the request's limits and the parent's rules."""
+        """Return a new conversation's rules: the spec's, narrowed by those of the request and by the parent's."""
         rules = Rules.build(self._settings, **read_spec_rules(spec))
         limits = read_limits(request.metadata)
         if limits is not None:
             name = LIMITS_FIELDS[limits.per]
             rules = replace(rules, **{name: narrower(getattr(rules, name), limits)})
+        rules = replace(rules, budgets=join_budgets(rules.budgets, parse_budgets(request.metadata.get("budget"))))
         if self._hooks is not None:
             rules = replace(rules, hooks=self._hooks(read_workspace(request.metadata)))
         return rules if request.rules is None else rules.narrow(request.rules)

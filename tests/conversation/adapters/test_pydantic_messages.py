@@ -142,7 +142,7 @@ def histories(draw: st.DrawFn) -> list[ModelMessage]:
 @given(histories())
 def test_what_the_model_saw_it_sees_again(messages: list[ModelMessage]) -> None:
     view = View()
-    for seq, event in enumerate(_make_events(messages)):
+    for seq, event in enumerate(_make_events(messages, {})):
         view.apply(seq, event)
 
     def seen(history: list[ModelMessage]) -> list[Any]:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, overload
@@ -43,6 +43,7 @@ from bough.events.model import (
     ToolReturned,
     UserMessage,
 )
+from bough.settings import Price
 
 if TYPE_CHECKING:
     from bough.conversation.adapters.pydantic_store import LogConversationStore
@@ -111,7 +112,7 @@ async def import_messages(conversation: AsyncConversation, data: bytes | Sequenc
     if await conversation.messages():
         raise InvalidInput("the conversation already has messages", hint="import into a new one")
     messages = _parse_messages(data)
-    events = list(_make_events(messages))
+    events = list(_make_events(messages, conversation.settings.prices))
     closed = StateChanged(changes={"status": "finished"}, reason="imported")
     await conversation.append(*events, closed)
     left_out = [
@@ -134,7 +135,7 @@ def _parse_messages(data: bytes | Sequence[ModelMessage]) -> list[ModelMessage]:
         ) from error
 
 
-def _make_events(messages: Sequence[ModelMessage]) -> Iterator[Event]:
+def _make_events(messages: Sequence[ModelMessage], prices: Mapping[str, Price]) -> Iterator[Event]:
     open_calls: dict[str, str] = {}
     for message in messages:
         if isinstance(message, ModelResponse):
@@ -142,7 +143,7 @@ def _make_events(messages: Sequence[ModelMessage]) -> Iterator[Event]:
             yield ModelResponded(
                 response=response_json(message),
                 model=message.model_name,
-                usage=read_usage(message),
+                usage=read_usage(message, prices),
                 ts=message.timestamp,
             )
             open_calls = {call.tool_call_id: call.tool_name for call in message.tool_calls}

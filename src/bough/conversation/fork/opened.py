@@ -19,6 +19,7 @@ from bough.conversation.skills import make_always_active_events
 from bough.errors import InvalidInput
 from bough.execution.base import Isolation
 from bough.guard import Secrets
+from bough.guard.budget import budgets_to_json
 from bough.guard.confirmation_policy import allows_change as allows_policy
 from bough.guard.limits import allows_change as allows_limits
 from bough.types import JsonObject
@@ -58,9 +59,11 @@ def _decide_contents(parts: Parts, request: ForkRequest, cut: CutPoint, state: S
             hint="run them in the sandbox, or fork with workspace=copy",
         )
     rules, present = _narrow_rules(parts, request, state), parts.journal.state
-    policies = {"executor": parts.environment.executor.name, **rules.to_json()}
+    policies: JsonObject = {"executor": parts.environment.executor.name, **rules.to_json()}
     if (recorded_tools := _choose_recorded_tools(parts, request, cut, state)) is not None:
         policies[POLICY] = recorded_tools.to_json()
+    if "budgets" in state.policies:
+        policies["budgets"] = budgets_to_json(rules.budgets)
     agent, blueprint = present.agent, None
     changes_agent = request.agent is not None or not {"model", "system_prompt"}.isdisjoint(request.overrides)
     if changes_agent or cut.carried or agent != state.agent:
@@ -92,7 +95,8 @@ def _narrow_rules(parts: Parts, request: ForkRequest, state: State) -> Rules:
     """
     rules, present = parts.rules(), parts.journal.state
     if (state.policies, state.quarantined) != (present.policies, present.quarantined):
-        rules = Rules.from_state(state, rules)
+        # All budgets of the cut are in force now, except those that an imported log names.
+        rules = replace(Rules.from_state(state, rules), budgets=rules.budgets)
     if request.secrets == "none":
         rules = replace(rules, secrets=Secrets())
     if not (request.overrides and request.stricter_rules):

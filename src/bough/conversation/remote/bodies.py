@@ -66,6 +66,8 @@ def rules_body(rules: GivenRules) -> JsonObject:
     if (limits := rules.get("limits")) is not None:
         body["limits"] = limits_body(limits)
     hooks, allow_list, condenser = rules.get("hooks"), rules.get("allow_list"), rules.get("condenser")
+    if rules.get("budget"):
+        raise _make_unsupported_error("a budget", "use limits; the operator bounds tenants by quotas")
     if hooks is not None and hooks.hooks:
         raise _make_unsupported_error("hooks", "hooks are the operator's: hooks.json in the server's home")
     if allow_list is not None and allow_list.lists:

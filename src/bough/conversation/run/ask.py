@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pydantic_ai import Agent
 from pydantic_ai.exceptions import AgentRunError, UserError
@@ -13,6 +13,7 @@ from bough.agents.models.failure import model_error
 from bough.agents.usage import read_usage
 from bough.conversation.log.state import NOTHING_USED, add_usage
 from bough.events.model import Usage
+from bough.settings import Price
 
 _SUMMARIZE = (
     "Summarize the conversation above for the assistant that will continue with it. Keep: what the user wants, what "
@@ -21,8 +22,13 @@ _SUMMARIZE = (
 )
 
 
-async def ask(model: Model, messages: Sequence[ModelMessage], question: str, *, instructions: str) -> tuple[str, Usage]:
+async def ask(
+    model: Model, messages: Sequence[ModelMessage], question: str, *, instructions: str, prices: Mapping[str, Price]
+) -> tuple[str, Usage]:
     """Return the model's answer to `question` after `messages`, and its usage. The model gets no tools.
+
+    Args:
+        prices: `Settings.prices`.
 
     Raises:
         ModelError: The model failed.
@@ -35,17 +41,22 @@ async def ask(model: Model, messages: Sequence[ModelMessage], question: str, *, 
     usage = NOTHING_USED
     for message in result.new_messages():
         if message.kind == "response":
-            usage = add_usage(usage, read_usage(message))
+            usage = add_usage(usage, read_usage(message, prices))
     return result.output, usage
 
 
-async def summarize(model: Model, messages: Sequence[ModelMessage]) -> tuple[str, Usage]:
+async def summarize(
+    model: Model, messages: Sequence[ModelMessage], *, prices: Mapping[str, Price]
+) -> tuple[str, Usage]:
     """Return a summary of `messages`, and the usage of making it.
+
+    Args:
+        prices: `Settings.prices`.
 
     Raises:
         ModelError: The model failed.
     """
-    return await ask(model, messages, _SUMMARIZE, instructions="")
+    return await ask(model, messages, _SUMMARIZE, instructions="", prices=prices)
 
 
 def _close_calls(messages: Sequence[ModelMessage]) -> list[ModelMessage]:

@@ -27,6 +27,7 @@ from bough.conversation.log.view import fill_inputs
 from bough.conversation.run.reconcile import close_lost_call, find_reconcilers
 from bough.conversation.run.recorder import Recorder
 from bough.conversation.run.retry import Retries
+from bough.conversation.run.spending import BudgetUsedUp
 from bough.conversation.run.tracing import instrumentation
 from bough.effects import make_effect_key
 from bough.errors import BoughError, ModelError
@@ -167,6 +168,9 @@ class Loop:
         """Run the agent; after a failed request, wait or change the model. Returns the status of a run that stops."""
         try:
             return await self._run_agent(agent, deps)
+        except BudgetUsedUp:
+            self.steps -= 1  # its request was not sent
+            return "paused"
         except ModelError as error:
             state = self._journal.state
             if state.partial and not state.has_work:

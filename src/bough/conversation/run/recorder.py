@@ -58,6 +58,7 @@ from bough.conversation.log.tool_result import (
     show_result,
 )
 from bough.conversation.log.view import outcome_part, response_json
+from bough.conversation.run.spending import RunBudgets
 from bough.conversation.run.stop import BLOCKING_SECONDS, BlockingCall, StopNote
 from bough.conversation.run.waiting.deferred import ApprovedCalls, describe_wait, find_wait, pass_to_recorder, read_wait
 from bough.effects import make_effect_key, use_effect_key
@@ -155,6 +156,7 @@ class Recorder(AbstractCapability[ToolContext]):
         seen: How many events the next request shows, without results, which are always shown.
         tools: Names of the agent's tools at this step, forbidden ones included; None before the first step.
         output_tools: Names of the tools that only return the model's answer, without side effects.
+        budgets: Holds what each request may cost.
     """
 
     def __init__(
@@ -162,6 +164,7 @@ class Recorder(AbstractCapability[ToolContext]):
         journal: Journal,
         guard: Callable[[], Guard],
         *,
+        budgets: RunBudgets,
         cache_key: str = "",
         note: StopNote | None = None,
     ) -> None:
@@ -169,11 +172,13 @@ class Recorder(AbstractCapability[ToolContext]):
 
         Args:
             guard: Returns the guard of the current rules.
+            budgets: Holds what each request may cost.
             cache_key: Tells a provider which requests share a prefix; the agent's own setting takes precedence.
             note: Holds the reason if the run is being stopped.
         """
         self._journal = journal
         self._guard = guard
+        self.budgets = budgets
         self._result_chars = 0
         # Each request repeats the previous one, so caching pays. The agent's own settings take precedence.
         self._settings: dict[str, Any] = {"cache": True}
@@ -225,8 +230,10 @@ class Recorder(AbstractCapability[ToolContext]):
         started, id = time.monotonic(), new_id()
         self._pieces.begin(id)
         settings = cast(ModelSettings, {**self._settings, **(request_context.model_settings or {})})
+        request = replace(request_context, model_settings=settings or None)
         try:
-            response = with_distinct_calls(await handler(replace(request_context, model_settings=settings or None)))
+            async with self.budgets.hold_request(request, streams=self._streams):
+                response = with_distinct_calls(await handler(request))
         finally:
             self._journal.end_stream()
         finish_reason, partial = read_finish(response, streamed=self._streams)
@@ -234,7 +241,7 @@ class Recorder(AbstractCapability[ToolContext]):
             id=id,
             response=response_json(response),
             model=response.model_name,
-            usage=read_usage(response),
+            usage=read_usage(response, self.budgets.prices),
             latency_seconds=round(time.monotonic() - started, 6),
             seen=seen,
             finish_reason=finish_reason,
@@ -439,6 +446,7 @@ class Recorder(AbstractCapability[ToolContext]):
         async for event in stream:
             delta = self._pieces.read(event)
             if delta is not None:
+                self.budgets.count_piece(delta.text)
                 self._journal.stream(delta)
             yield event
 

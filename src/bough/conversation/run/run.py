@@ -26,7 +26,7 @@ from bough.agents.retry_policy import RetryPolicy
 from bough.agents.spec import AgentSpec
 from bough.conversation.agent import AgentInForce, require_prices, resolve_spec_model, with_other_model
 from bough.conversation.follow import HANDED_BACK
-from bough.conversation.log.condenser import Condenser, SummarizingCondenser
+from bough.conversation.log.condenser import Condenser, Summarize, SummarizingCondenser
 from bough.conversation.log.journal import Journal
 from bough.conversation.log.listeners import Update
 from bough.conversation.log.staged_write import Ending, is_control
@@ -34,13 +34,13 @@ from bough.conversation.log.tool_result import find_result, result_chars
 from bough.conversation.parts import Environment
 from bough.conversation.result import RunResult
 from bough.conversation.rules import Rules, RulesInForce
-from bough.conversation.run.ask import summarize
 from bough.conversation.run.checks import FindReached, Supervisor
 from bough.conversation.run.loop import REMINDER, Loop, NodeListener
 from bough.conversation.run.outcome import RunOutcome, read_data
 from bough.conversation.run.recorder import Recorder
 from bough.conversation.run.retry import Retries
 from bough.conversation.run.shared_bounds import SharedBounds
+from bough.conversation.run.spending import RunBudgets
 from bough.conversation.run.stop import StopNote, StopReason
 from bough.conversation.run.tracing import run_span
 from bough.conversation.run.waiting.deferred import release_ended
@@ -89,7 +89,8 @@ class RunModels:
             Unavailable: The model's API key or package is missing.
         """
         model = resolve_spec_model(spec, self._settings)[0]
-        require_prices(model, self._rules().limits)
+        rules = self._rules()
+        require_prices(model, rules.limits, self._settings.prices, rules.budgets)
         return model
 
     def resolve_named(self, name: str, spec: AgentSpec) -> Model:
@@ -99,8 +100,11 @@ class RunModels:
         """
         return self.model_of(with_other_model(spec, name, spec.base_url))
 
-    def with_model(self, condenser: Condenser, spec: AgentSpec, model: Model) -> Condenser:
+    def with_model(self, condenser: Condenser, spec: AgentSpec, model: Model, summarize: Summarize) -> Condenser:
         """Return the condenser with what it needs to make summaries: its own model, or else `model`.
+
+        Args:
+            summarize: Asks the model, unless the condenser has a function of its own.
 
         Raises: see `model_of`.
         """
@@ -345,7 +349,10 @@ class Runner:
     async def _loop(self) -> Status:
         """Run the loop and return the final status. A model set during the run applies from the next step on."""
         journal = self._journal
-        recorder = Recorder(journal, lambda: supervisor.guard(), cache_key=str(self._root), note=self._stop_note)
+        budgets = RunBudgets(journal, self._read_rules, self._generation, self._environment.settings.prices)
+        recorder = Recorder(
+            journal, lambda: supervisor.guard(), budgets=budgets, cache_key=str(self._root), note=self._stop_note
+        )
         supervisor = Supervisor(
             journal,
             recorder,
@@ -378,7 +385,7 @@ class Runner:
             blueprint = self._agent()
             spec = self._spec = blueprint.spec
             model = self._models.model_of(spec)
-            condenser = self._models.with_model(self._rules.condenser, spec, model)
+            condenser = self._models.with_model(self._rules.condenser, spec, model, recorder.budgets.summarize)
         except InvalidInput as error:  # the model object exists only in another process, which can continue
             self._journal.stage(ErrorRaised(code=error.code, message=public_message(error), hint=error.hint))
             return "paused"

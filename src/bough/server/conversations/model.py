@@ -55,7 +55,8 @@ async def change_model(access: Access, id: UUID, model: str, base_url: str | Non
         new_agent = current.model_copy(update={"model": model, "base_url": address, "api_key": api_key})
         resolved, name = resolve_spec_model(new_agent, services.settings)
         policies, head = conversation.state.policies, conversation.state.head
-        require_prices(resolved, limits_from_json(policies.get("limits") or {}))
+        limits = limits_from_json(policies.get("limits") or {})
+        require_prices(resolved, limits, services.settings.prices)
         changes: JsonObject = {"agent": new_agent.model_copy(update={"model": name}).snapshot()}
     if api_key is not None:
         record = await access.store.get(id)

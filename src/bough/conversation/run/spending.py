@@ -1,0 +1,255 @@
+"""Spending from budgets that conversations share: what each request may cost is held before it is sent."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from uuid import UUID
+
+from pydantic_ai.messages import ModelMessage
+from pydantic_ai.models import Model, ModelRequestContext
+
+from bough.agents.usage import DEFAULT_OUTPUT_TOKENS, estimate_cost, estimate_input_tokens
+from bough.cancellation import acquire, finish
+from bough.conversation.agent import make_unpriced
+from bough.conversation.log.journal import Journal
+from bough.conversation.log.ledger import KINDS, read_usage
+from bough.conversation.rules import Rules
+from bough.conversation.run.ask import summarize
+from bough.errors import BoughError, LimitExceeded, NotFound
+from bough.events.lease import is_gone
+from bough.events.model import Condensed, LimitReached, ModelResponded, Usage
+from bough.events.record import StoredEvent
+from bough.events.side_tables import Tables
+from bough.events.store import EventStore
+from bough.guard import Budget
+from bough.guard.budget import (
+    BUDGETS,
+    Account,
+    Amount,
+    Hold,
+    charge_hold,
+    join,
+    list_holds,
+    read_account,
+    release,
+    reserve,
+    settle,
+    to_nanos,
+)
+from bough.settings import Price
+
+_FIRST_WAIT_SECONDS = 0.05
+_LONGEST_WAIT_SECONDS = 1.0
+_CHARACTERS_PER_TOKEN = 3
+
+
+class BudgetUsedUp(LimitExceeded):
+    """A request that was not sent, because a budget is used up, or a pause was requested while it waited."""
+
+
+def follow_budgets(store: EventStore) -> None:
+    """Charge the usage of every event to the budgets of its conversation, in its transaction. Idempotent."""
+    store.on_append(BUDGETS, KINDS, charge_event)
+
+
+def charge_event(tables: Tables, cid: UUID, stored: StoredEvent) -> None:
+    """Charge the usage of an event; one statement, none if it has no usage."""
+    event = stored.event
+    _, usage = read_usage(event)
+    is_response = isinstance(event, ModelResponded | Condensed)
+    if usage is not None and (is_response or usage.requests or usage.input_tokens or usage.output_tokens):
+        settle(tables, cid, usage, ends_request=is_response)
+
+
+async def join_budgets_of(store: EventStore, cid: UUID, rules: Rules) -> None:
+    """Check that no budget is used up, and have what the conversation uses outside of runs charged to them.
+
+    Raises:
+        LimitExceeded: A budget is used up.
+        NotFound: The store has no budget with the recorded id.
+    """
+    budgets = rules.budgets
+    if not budgets:
+        return
+    follow_budgets(store)
+
+    def change(tables: Tables) -> list[Account]:
+        join(tables, budgets, cid)
+        return [read_account(tables, budget.id) for budget in budgets]
+
+    accounts = await store.transaction(BUDGETS, change)
+    reached = _find_reached(budgets, accounts)
+    if reached is not None:
+        raise make_used_up(reached)
+
+
+def make_used_up(reached: LimitReached) -> BudgetUsedUp:
+    """Return the error for a budget that is used up."""
+    return BudgetUsedUp(
+        f"{reached.limit} is used up: {reached.value:g} of {reached.bound:g}",
+        hint="raise it with Budget.change, then run again",
+        details={"limit": reached.limit, "value": reached.value, "bound": reached.bound},
+    )
+
+
+def _find_reached(budgets: tuple[Budget, ...], accounts: list[Account]) -> LimitReached | None:
+    for budget, account in zip(budgets, accounts, strict=True):
+        if (reached := account.find_reached()) is not None:
+            name, value, bound = reached
+            return LimitReached(limit=f"budget.{budget.id}.{name}", value=value, bound=bound)
+    return None
+
+
+class RunBudgets:
+    """Holds what each request of a run may cost, in the budgets of its rules.
+
+    Args:
+        rules: Returns the rules in force.
+        generation: The generation of the run's lease.
+        prices: `Settings.prices`.
+    """
+
+    def __init__(
+        self, journal: Journal, rules: Callable[[], Rules], generation: int, prices: Mapping[str, Price]
+    ) -> None:
+        self._journal = journal
+        self._rules = rules
+        self._hold = Hold(journal.cid, generation)
+        self.prices = prices
+        self._received_characters = 0
+        self._task = asyncio.current_task()
+        if rules().budgets:
+            follow_budgets(journal.store)
+
+    def count_piece(self, text: str) -> None:
+        """Count a piece of the response that has arrived."""
+        self._received_characters += len(text)
+
+    @asynccontextmanager
+    async def hold_request(self, request: ModelRequestContext, *, streams: bool) -> AsyncGenerator[None]:
+        """Hold what a request may cost while the block sends it. One statement for each budget; none without budgets.
+
+        The response settles it when it is recorded. If there is none, the block charges what is known: nothing if the
+        provider refused the request; input and the pieces that arrived if it was interrupted; else all that was held.
+
+        Args:
+            streams: Whether the pieces of a response are seen.
+
+        Raises:
+            BudgetUsedUp: A budget is used up; the limit is in the log. Or a pause was requested while it waited.
+            InvalidInput: A budget has a bound of cost, and the price of the model is not known.
+            NotFound: The store has no budget with the recorded id.
+        """
+        budgets = self._rules().budgets
+        if not budgets:
+            yield
+            return
+        parameters, settings = request.model_request_parameters, request.model_settings
+        input_tokens = estimate_input_tokens(request.messages, parameters)
+        output_tokens = int((settings or {}).get("max_tokens") or DEFAULT_OUTPUT_TOKENS)
+        amount = self._price(request.model, input_tokens, output_tokens)
+        await self._reserve(budgets, request.model, amount)
+        self._received_characters = 0
+        try:
+            yield
+        except BaseException as error:
+            received_tokens = min(self._received_characters // _CHARACTERS_PER_TOKEN, output_tokens)
+            if not received_tokens and not (self._is_interrupted and isinstance(error, asyncio.CancelledError)):
+                await self._release(Amount(0, 0), requests=0)
+            elif streams:
+                await self._release(self._price(request.model, input_tokens, received_tokens), requests=1)
+            else:
+                await self._release(amount, requests=1)
+            raise
+
+    @property
+    def _is_interrupted(self) -> bool:
+        """Whether the run is being cancelled. PydanticAI also cancels the task of a request whose stream has failed."""
+        return self._task is not None and self._task.cancelling() > 0
+
+    async def summarize(self, model: Model, messages: Sequence[ModelMessage]) -> tuple[str, Usage]:
+        """Return a summary for a condenser, and its usage, which the event of the condensation charges.
+
+        Raises:
+            ModelError: The model failed.
+            BudgetUsedUp: See `hold_request`.
+        """
+        if not (budgets := self._rules().budgets):
+            return await summarize(model, messages, prices=self.prices)
+        amount = self._price(model, estimate_input_tokens(messages), DEFAULT_OUTPUT_TOKENS)
+        await self._reserve(budgets, model, amount)
+        try:
+            return await summarize(model, messages, prices=self.prices)
+        except BaseException as error:
+            is_refused = isinstance(error, Exception)
+            await self._release(Amount(0, 0) if is_refused else amount, requests=int(not is_refused))
+            raise
+
+    async def _reserve(self, budgets: tuple[Budget, ...], model: Model, amount: Amount) -> None:
+        """Hold an amount; wait while requests in flight hold the rest. Raises: see `hold_request`."""
+        follow_budgets(self._journal.store)
+        responded = self._journal.state.responded
+        if responded is not None and self._journal.durable <= responded:
+            await self._journal.settle()  # the last response must be charged before the next request is held
+        wait_seconds = _FIRST_WAIT_SECONDS
+        while not await self._try_reserve(budgets, amount):
+            reached = await self._find_obstacle(budgets, model, amount)
+            if reached is not None:
+                self._journal.stage(reached)
+                raise make_used_up(reached)
+            await asyncio.sleep(wait_seconds)
+            wait_seconds = min(wait_seconds * 2, _LONGEST_WAIT_SECONDS)
+            await self._journal.catch_up()
+            if self._journal.state.pausing:
+                raise BudgetUsedUp("a pause was requested while the request waited for a budget")
+
+    async def _try_reserve(self, budgets: tuple[Budget, ...], amount: Amount) -> bool:
+        change = partial(reserve, budgets=budgets, hold=self._hold, amount=amount)
+        # If the run is cancelled meanwhile, nothing stays held for a request that was never sent.
+        return await acquire(
+            self._journal.store.transaction(BUDGETS, change), lambda _: self._release(Amount(0, 0), requests=0)
+        )
+
+    async def _find_obstacle(self, budgets: tuple[Budget, ...], model: Model, amount: Amount) -> LimitReached | None:
+        """Return the budget that is used up; None if the request can be sent once others have their responses.
+
+        Amounts that are held by a run which is gone are spent now.
+        """
+        store = self._journal.store
+
+        def look(tables: Tables) -> tuple[list[Account], dict[str, list[Hold]]]:
+            accounts = [read_account(tables, budget.id) for budget in budgets]
+            return accounts, {budget.id: list_holds(tables, budget.id) for budget in budgets}
+
+        accounts, holds = await store.transaction(BUDGETS, look, read_only=True)
+        if amount.nanos is None and any("usd" in account.bounds for account in accounts):
+            raise make_unpriced(model.model_name)
+        lost = [(id, hold) for id, held in holds.items() for hold in held if await self._is_lost(hold)]
+        if lost:
+            await store.transaction(BUDGETS, lambda tables: [charge_hold(tables, id, hold) for id, hold in lost])
+            accounts, _ = await store.transaction(BUDGETS, look, read_only=True)
+        return _find_reached(budgets, accounts)
+
+    async def _is_lost(self, hold: Hold) -> bool:
+        """Whether the run that sent a request is gone, so that nothing will settle the request."""
+        if hold.conversation == self._hold.conversation:
+            return True  # this run has no request in flight now
+        store = self._journal.store
+        try:
+            record, owner = await store.get(hold.conversation), await store.lease_owner(hold.conversation)
+        except NotFound:
+            return True
+        return owner is None or is_gone(owner) or record.generation != hold.generation
+
+    async def _release(self, used: Amount, *, requests: int) -> None:
+        """End the request in flight and charge `used`, also if the run is cancelled meanwhile."""
+        change = partial(release, hold=self._hold, used=used, requests=requests)
+        with suppress(BoughError):  # what is held then is spent later; the error that ended the request must be raised
+            await finish(self._journal.store.transaction(BUDGETS, change))
+
+    def _price(self, model: Model, input_tokens: int, output_tokens: int) -> Amount:
+        usd = estimate_cost(model, self.prices, input_tokens=input_tokens, output_tokens=output_tokens)
+        return Amount(input_tokens + output_tokens, None if usd is None else to_nanos(usd))

@@ -1,0 +1,4 @@
+-- Statements about budgets in SQLite's dialect.
+
+-- part: lock
+-- SQLite has a single writer.
