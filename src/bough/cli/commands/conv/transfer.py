@@ -20,7 +20,7 @@ from bough.cli.render import Report, renderer_for
 from bough.cli.target import Target, short
 from bough.cli.text import Line, line
 from bough.cli.turns.confirm import call_lines, can_ask
-from bough.conversation.collection import export_bundle, import_bundle, replace_file, list_trusted_keys
+from bough.conversation.collection import export_bundle, import_bundle, list_trusted_keys, replace_file
 from bough.errors import Conflict, InvalidInput, PermissionDenied
 from bough.events.record import ConversationRecord, StoredEvent
 from bough.settings import Settings

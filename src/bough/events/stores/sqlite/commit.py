@@ -73,9 +73,7 @@ class GroupCommit:
 
     def commit(self, requests: Sequence[Request]) -> list[BatchResult]:
         """Return a result for each request. Those without an error are durable."""
-        if any(
-            isinstance(request, Compaction) for request in requests
-        ):  # a file cannot be rewritten inside a transaction
+        if any(isinstance(request, Compaction) for request in requests):  # not in a transaction
             return [
                 outcome
                 for request in requests
