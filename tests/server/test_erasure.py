@@ -18,7 +18,8 @@ def test_a_tenant_erases_its_own_conversations_only(serving: Any, new_key: Any) 
         path = f"/api/conversations/{ours.post('/api/conversations', json={'title': 'a'}).json()['id']}"
         fork = ours.post(f"{path}/fork", json={}).json()["id"]
         erase = {"params": {"mode": "erase"}}
-        assert server.client(writer.text).delete(path, **erase).status_code == 403
+        with server.client(writer.text) as client:
+            assert client.delete(path, **erase).status_code == 403
         for _ in ("living", "a tombstone", "erased"):
             assert theirs.delete(path, **erase).status_code == 404
             answer = ours.delete(path, **erase).json()

@@ -254,7 +254,7 @@ class ConversationCollection:
                     return (await made.lineage())[-1]
             settings = settings or Settings.load()
             async with _use_store(store, settings) as opened:
-                keys = trusted_keys(settings.home, signed_by=signed_by, accept_unknown=accept_unknown)
+                keys = list_trusted_keys(settings.home, signed_by=signed_by, accept_unknown=accept_unknown)
                 return await import_bundle(opened, file, keys)
 
 
@@ -315,6 +315,7 @@ async def delete_conversations(
                     details=conflict.details,
                 ) from conflict
         receipt = None
+        # While the leases are held, so that nothing is appended between the check and the deletion.
         if mode == "erase":
             receipt = await store.erase(affected.id)
         else:
@@ -348,7 +349,7 @@ async def import_bundle(store: StoreAdmin, file: IO[bytes], trusted: Collection[
         raise PermissionDenied(f"unknown signer {signer}", hint=hint, details=error.details) from error
 
 
-def trusted_keys(home: Path, *, signed_by: Collection[str], accept_unknown: bool) -> Collection[bytes] | None:
+def list_trusted_keys(home: Path, *, signed_by: Collection[str], accept_unknown: bool) -> Collection[bytes] | None:
     """Return the public keys of accepted signers; None for every signer.
 
     Raises:
@@ -416,7 +417,7 @@ async def _resolve_deleted(store: EventStore, name: str) -> UUID:
 
     Raises:
         NotFound: No tombstone has such an id.
-        InvalidInput: The name is no id, or several tombstones match.
+        InvalidInput: The name is not an id, or several tombstones match.
     """
     with suppress(InvalidInput):
         return parse_id(name)

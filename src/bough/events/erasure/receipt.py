@@ -5,14 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
 from uuid import UUID
 
-from bough.events.side_tables import SideTables, Tables
+from bough.events.side_tables import SideTables
 from bough.types import JsonObject
-
-if TYPE_CHECKING:
-    from bough.events.store import EventStore
 
 ERASURES = SideTables("erasure", "bough.events.erasure")
 """The side table with the receipts."""
@@ -107,13 +103,3 @@ class ErasureReceipt:
     def load(cls, text: str) -> ErasureReceipt:
         """Return the receipt of a text that `dump` returned."""
         return cls.from_json(json.loads(text))
-
-
-async def read_receipt(store: EventStore, cid: UUID) -> ErasureReceipt | None:
-    """Return the receipt of an erased conversation; None if it was not erased."""
-
-    def read(tables: Tables) -> ErasureReceipt | None:
-        row = tables.one(f"{ERASURES.name}.read", id=cid)
-        return None if row is None else ErasureReceipt.load(row[0])
-
-    return await store.transaction(ERASURES, read, read_only=True, small=True)

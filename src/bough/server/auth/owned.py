@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Any, TypeAlias, TypeVar, Unpack
 from uuid import UUID
 
 from bough.errors import Conflict, NotFound
-from bough.events.erasure.receipt import ErasureReceipt, read_receipt
+from bough.events.erasure.receipt import ERASURES, ErasureReceipt
 from bough.events.lease_renewal import RenewedLease
 from bough.events.model import Event
 from bough.events.record import (
@@ -343,7 +343,7 @@ class OwnedStore:
 
         A tombstone has no owner, but its living forks have, and so does a receipt.
         """
-        receipt = await read_receipt(self._store, cid)
+        receipt = await _read_receipt(self._store, cid)
         if receipt is not None and receipt.owner == self._owner:
             return
         try:
@@ -439,3 +439,13 @@ class OwnedTasks:
         """Return a page of the owner's tasks, newest first; `filter` must not set an owner."""
         owner = self._store.owner
         return await self._broker.store.list(replace(filter, owner=owner, unowned=owner is None), cursor, limit)
+
+
+async def _read_receipt(store: EventStore, cid: UUID) -> ErasureReceipt | None:
+    """Return the receipt of an erased conversation; None if it was not erased."""
+
+    def read(tables: Tables) -> ErasureReceipt | None:
+        row = tables.one(f"{ERASURES.name}.read", id=cid)
+        return None if row is None else ErasureReceipt.load(row[0])
+
+    return await store.transaction(ERASURES, read, read_only=True, small=True)

@@ -20,7 +20,7 @@ from bough.cli.render import Report, renderer_for
 from bough.cli.target import Target, short
 from bough.cli.text import Line, line
 from bough.cli.turns.confirm import call_lines, can_ask
-from bough.conversation.collection import export_bundle, import_bundle, replace_file, trusted_keys
+from bough.conversation.collection import export_bundle, import_bundle, list_trusted_keys, replace_file
 from bough.errors import Conflict, InvalidInput, PermissionDenied
 from bough.events.record import ConversationRecord, StoredEvent
 from bough.settings import Settings
@@ -102,7 +102,7 @@ def import_(
     if signed_by is None and not accept_unknown:
         record = asyncio.run(_import_known(settings, file, progress, json=json))
     else:
-        keys = trusted_keys(settings.home, signed_by=signed_by or (), accept_unknown=signed_by is None)
+        keys = list_trusted_keys(settings.home, signed_by=signed_by or (), accept_unknown=signed_by is None)
         record = asyncio.run(_import_bundle(settings, file, keys, progress))
     return Report(
         command="conv import",
@@ -241,7 +241,7 @@ async def _import_known(settings: Settings, file: Path, progress: Progress, *, j
     """
     from bough.events.bundle.keys import TRUSTED
 
-    known_keys = trusted_keys(settings.home, signed_by=(), accept_unknown=False)
+    known_keys = list_trusted_keys(settings.home, signed_by=(), accept_unknown=False)
     try:
         return await _import_bundle(settings, file, known_keys, progress)
     except PermissionDenied as error:

@@ -153,6 +153,7 @@ def compact_tables(db: Db) -> str | None:
         return f"VACUUM FULL failed: {str(error).strip()}"
     finally:
         db.remove_notice_handler(note)
+        # Otherwise the pooled connection would keep the longer limit.
         if not db.closed:
             db.execute("reset statement_timeout")
     # The detail begins with the dead rows that an open transaction still sees, in every language of the server.

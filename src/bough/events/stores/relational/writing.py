@@ -168,8 +168,10 @@ class RelationalWriting(RelationalReading):
         # A tombstone has lost its owner, and its forks have the same.
         named_by = [*([] if row.deleted else [cid]), *readers]
         owner = self.get(named_by[0]).owner if named_by else None
+        # Before the stubs: their update fires the triggers that delete rows of side tables.
         before = self.count_rows()
         events, size = self._erase(row)
+        # A tombstone may have content again: an import can revive it after an erasure.
         if row.deleted and events == 0 and earlier is not None:
             return earlier
         if not row.deleted:

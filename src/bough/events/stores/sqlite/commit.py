@@ -73,7 +73,7 @@ class GroupCommit:
 
     def commit(self, requests: Sequence[Request]) -> list[BatchResult]:
         """Return a result for each request. Those without an error are durable."""
-        if any(isinstance(request, Compaction) for request in requests):  # rewriting is no part of a transaction
+        if any(isinstance(request, Compaction) for request in requests):  # not in a transaction
             return [
                 outcome
                 for request in requests
