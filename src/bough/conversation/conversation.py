@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack, aclosing, suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -47,7 +47,7 @@ from bough.conversation.run.loop import NodeListener
 from bough.conversation.run.run import RunModels, Runner
 from bough.conversation.run.spending import RunBudgets, join_budgets_of
 from bough.conversation.run.waiting.approval import Decisions
-from bough.errors import Conflict, InvalidInput, PermissionDenied
+from bough.errors import Conflict, InvalidInput, NotFound, PermissionDenied
 from bough.events.content import Source
 from bough.events.draft import parse_id
 from bough.events.lease import hold_lease
@@ -348,7 +348,9 @@ class AsyncConversation(ConversationControl[T], ConversationCollection):
         async with self._current_run.join_after(), aclosing(follow(self.store, self.id, after)) as log:
             async for update in log:
                 yield update
-        await self._journal.catch_up()
+        if not self._closed:
+            with suppress(NotFound):  # the conversation was deleted
+                await self._journal.catch_up()
 
     async def _begin_run(self, limits: Limits | None, on_node: NodeListener | None = None) -> CurrentRun[T]:
         require_type(limits, (Limits, NoneType), "limits", "give Limits(…)")

@@ -121,7 +121,7 @@ class Budget:
         async with _use_store(store) as log:
             await record_budgets(log, (self,))
 
-    async def spent(self, store: EventStore | str) -> Spending:
+    async def usage(self, store: EventStore | str) -> Spending:
         """Return what all conversations together have spent. Reads one row.
 
         Args:
@@ -134,7 +134,7 @@ class Budget:
             return (await _read(log, self.id)).spending
 
     async def remaining(self, store: EventStore | str) -> Remainder:
-        """Return what is left, without what requests in flight may cost. Reads one row. Raises: see `spent`."""
+        """Return what is left, without what requests in flight may cost. Reads one row. Raises: see `usage`."""
         async with _use_store(store) as log:
             account = await _read(log, self.id)
         left = {name: max(bound - account.spent[name], 0) for name, bound in account.bounds.items()}
@@ -168,11 +168,11 @@ class Budget:
         all_usd = None if usd_nanos is None else usd_nanos / _NANOS
         return Budget(usd=all_usd, tokens=all_tokens, requests=all_requests, id=self.id)
 
-    def spent_sync(self, store: EventStore | str) -> Spending:
-        """Return what `spent` returns, for code without `await`."""
+    def usage_sync(self, store: EventStore | str) -> Spending:
+        """Return what `usage` returns, for code without `await`."""
         from bough.portal import portal
 
-        return portal().call(self.spent, store)
+        return portal().call(self.usage, store)
 
     def remaining_sync(self, store: EventStore | str) -> Remainder:
         """Return what `remaining` returns, for code without `await`."""
@@ -245,7 +245,9 @@ def parse_budgets(value: object) -> tuple[Budget, ...]:
     Raises:
         InvalidInput: A value is not a `Budget`, or two have the same id.
     """
-    values = cast("Sequence[object]", value) if isinstance(value, list | tuple) else () if value is None else (value,)
+    values: Sequence[object] = () if value is None else (value,)
+    if isinstance(value, list | tuple):
+        values = cast("Sequence[object]", value)
     budgets = [budget for budget in values if isinstance(budget, Budget)]
     if len(budgets) < len(values):
         raise InvalidInput(f"invalid budget {value!r}", hint="give Budget(…), or a sequence of them")

@@ -86,13 +86,13 @@ async def test_two_conversations_spend_one_budget_and_go_on_when_it_is_raised(st
     await other.send_message("go")
     result = await other.run()
     assert (result.status, result.limit) == ("paused", "budget.june.usd")
-    spent = await budget.spent(store)
+    spent = await budget.usage(store)
     assert (round(spent.usd, 9), spent.tokens, spent.requests, spent.in_flight) == (0.006, 3300, 3, 0)
     assert (await budget.remaining(store)).usd == 0
     assert (await budget.remaining(store)).requests == 7
     assert (await budget.change(store, usd=1)).bounds == {"usd": 1, "requests": 10}
     assert (await other.run()).output == "done"
-    assert (await budget.spent(store)).requests == 6
+    assert (await budget.usage(store)).requests == 6
 
 
 async def test_what_the_log_names_binds_a_fork_and_a_later_process(start: Start, store: EventStore) -> None:
@@ -118,7 +118,7 @@ async def test_a_budget_given_at_the_opening_is_kept(start: Start, store: EventS
     await conversation.send_message("go")
     result = await conversation.run()
     assert (result.limit, spec.model.requests) == ("budget.may.requests", 1)
-    assert (await Budget(id="june").spent(store)).requests == (await Budget(id="may").spent(store)).requests == 1
+    assert (await Budget(id="june").usage(store)).requests == (await Budget(id="may").usage(store)).requests == 1
 
 
 async def test_sub_agents_and_tasks_spend_it(settings: Settings, tmp_path: Path) -> None:
@@ -135,11 +135,11 @@ async def test_sub_agents_and_tasks_spend_it(settings: Settings, tmp_path: Path)
     async with TaskBroker(TaskStoreSqlite(f"sqlite:///{tmp_path / 'log.db'}"), settings=settings) as broker:
         async with OrchestratorAgent(boss, broker=broker, budget=budget, workspace=tmp_path) as orchestrator:
             await orchestrator.run("go")
-        assert (await budget.spent(broker.store.log)).requests == 3
+        assert (await budget.usage(broker.store.log)).requests == 3
         broker.register_agents([helper])
         task = await broker.wait(await broker.submit("again", agent_name="helper", budget=budget))
         assert task.state.value == "completed"
-        spent = await budget.spent(broker.store.log)
+        spent = await budget.usage(broker.store.log)
         assert (spent.requests, spent.in_flight) == (4, 0)
         with pytest.raises(InvalidInput, match="invalid budget"):
             await broker.submit("again", agent_name="helper", budget="june")
@@ -163,7 +163,7 @@ async def test_the_last_of_it_is_spent_by_one_request_at_a_time(start: Start, st
         await conversation.send_message("go")
     results = await asyncio.gather(*(conversation.run() for conversation in conversations))
     assert sorted(result.status for result in results) == ["finished"] * 3 + ["paused"] * 5
-    spent = await budget.spent(store)
+    spent = await budget.usage(store)
     assert (spent.tokens, spent.requests, spent.in_flight, in_flight[1]) == (3300, 3, 0, 1)
 
 
@@ -183,7 +183,7 @@ async def test_requests_of_many_are_in_flight_together_while_all_may_be_paid(sta
         await conversation.send_message("go")
     results = await asyncio.gather(*(conversation.run() for conversation in conversations))
     assert {result.status for result in results} == {"finished"}
-    assert (await budget.spent(store)).requests == 6
+    assert (await budget.usage(store)).requests == 6
 
 
 async def test_a_refused_request_costs_nothing_and_an_interrupted_one_what_is_known(
@@ -200,17 +200,17 @@ async def test_a_refused_request_costs_nothing_and_an_interrupted_one_what_is_kn
     await conversation.send_message("go")
     with pytest.raises(BoughError):
         await conversation.run()
-    refused = await budget.spent(store)
+    refused = await budget.usage(store)
     assert (refused.requests, refused.tokens, refused.in_flight) == (0, 0, 0)
     run = asyncio.create_task(conversation.run())
     await started.wait()
     await conversation.interrupt()
     assert (await run).status == "paused"
-    interrupted = await budget.spent(store)
+    interrupted = await budget.usage(store)
     assert (interrupted.requests, interrupted.in_flight) == (1, 0)
     assert 0 < interrupted.tokens < 200, "the input, and nothing of the response"
     await conversation.run()
-    assert (await budget.spent(store)).tokens == interrupted.tokens + 1100
+    assert (await budget.usage(store)).tokens == interrupted.tokens + 1100
 
 
 async def test_a_response_without_usage_costs_what_was_held(start: Start, store: EventStore) -> None:
@@ -218,7 +218,7 @@ async def test_a_response_without_usage_costs_what_was_held(start: Start, store:
     conversation = await start(agent("done", max_tokens=5000), budget=budget)
     await conversation.send_message("go")
     await conversation.run()
-    spent = await budget.spent(store)
+    spent = await budget.usage(store)
     assert (spent.requests, 5000 < spent.tokens < 5200, 0.05 < spent.usd < 0.06) == (1, True, True)
 
 
@@ -230,9 +230,9 @@ async def test_questions_summaries_and_tools_spend_it(start: Start, store: Event
         await conversation.send_message("go")
         await conversation.run()
     await conversation.ask("why?")
-    assert (await budget.spent(store)).requests == 4
+    assert (await budget.usage(store)).requests == 4
     assert await conversation.condense()
-    spent = await budget.spent(store)
+    spent = await budget.usage(store)
     assert (spent.requests, spent.in_flight) == (5, 0)
     with pytest.raises(LimitExceeded, match="used up"):
         await conversation.ask("why?")
@@ -254,7 +254,7 @@ async def test_a_pause_ends_the_wait_for_a_budget(start: Start, store: EventStor
     await started.wait()
     waiting = asyncio.create_task(second.run())
     while second.status != "running":
-        await budget.spent(store)
+        await budget.usage(store)
     await second.pause()
     assert ((await waiting).status, second.agent.model.requests) == ("paused", 0)
     release.set()
@@ -305,14 +305,14 @@ async def test_what_a_killed_process_held_is_spent_when_another_needs_it(
     )
     assert process.stdout is not None
     assert await process.stdout.readline() == b"sent\n"
-    assert (await budget.spent(store)).in_flight == 1
+    assert (await budget.usage(store)).in_flight == 1
     os.kill(process.pid, signal.SIGKILL)
     await process.wait()
     conversation = await start(agent(answer(call=tool_call("note")), answer(), tools=[note]), budget=budget)
     await conversation.send_message("go")
     result = await conversation.run()
     assert result.limit == "budget.june.requests"
-    spent = await budget.spent(store)
+    spent = await budget.usage(store)
     assert (spent.requests, spent.in_flight) == (2, 0), "one of the killed process, one of this"
 
 
@@ -376,7 +376,7 @@ async def test_an_id_stands_for_one_budget_of_one_store(start: Start, store: Eve
             await start(agent(answer()), budget=missing)
     assert await store.count() == before, "nothing is written where a budget is refused"
     with pytest.raises(NotFound):
-        await Budget(id="july").spent(store)
+        await Budget(id="july").usage(store)
     with pytest.raises(NotFound):
         await Budget(id="july").change(store, usd=1)
     with pytest.raises(InvalidInput, match="needs a bound"):
@@ -407,7 +407,7 @@ async def test_an_imported_log_spends_from_no_budget_of_this_store(
     for each in forks:
         await each.send_message("go")
         await each.run()
-    assert (await Budget(id="june").spent(elsewhere)).requests == 0
+    assert (await Budget(id="june").usage(elsewhere)).requests == 0
     await elsewhere.aclose()
 
 
@@ -435,6 +435,6 @@ async def test_the_forms_without_await(tmp_path: Path, settings: Settings) -> No
             talk.send_message("go")
             talk.run()
         changed = budget.change_sync(url, requests=5)
-        return budget.spent_sync(url).requests, budget.remaining_sync(url).requests, changed.requests
+        return budget.usage_sync(url).requests, budget.remaining_sync(url).requests, changed.requests
 
     assert await asyncio.to_thread(use) == (1, 4, 5)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from types import NoneType
 from typing import IO, Any, Literal, Self, Unpack, cast, overload
@@ -36,6 +37,7 @@ from bough.conversation.remote.runs import RemoteRuns
 from bough.conversation.remote.transport import ServerTransport
 from bough.conversation.result import OutputT, T
 from bough.conversation.rules import GivenRules
+from bough.conversation.search import make_query, search_server
 from bough.errors import Conflict, InvalidInput, NotFound, NotSupported
 from bough.events.content import Source
 from bough.events.draft import parse_id
@@ -145,6 +147,22 @@ class RemoteConversation(RemoteRuns[T]):
         finally:
             await transport.aclose()
         return Page(items=[read_record(item) for item in page["items"]], next_cursor=page["next_page_id"])
+
+    @classmethod
+    async def search(
+        cls,
+        text: str,
+        *,
+        server: str,
+        api_key: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        since: datetime | None = None,
+        limit: int = 20,
+        cursor: str | None = None,
+    ) -> SearchPage:
+        """Return messages of a server's conversations that match; see `AsyncConversation.search`."""
+        query = make_query(text, tags=tags, since=since, project=None, limit=limit, cursor=cursor)
+        return await search_server(query, server, api_key)
 
     @classmethod
     async def delete(

@@ -98,8 +98,8 @@ def make_read_only(folder, path, identity):
 def bind_read_only(folder, path, identity):
     """Bind `path` over itself and make the new mount read-only.
 
-    The second `open_beneath` returns a descriptor of the new mount. If the path was replaced in between, it is no mount
-    point, and the kernel refuses the remount.
+    The second `open_beneath` returns a descriptor of the new mount. If the path was replaced in between, it is not a
+    mount point, and the kernel refuses the remount.
     """
     fd = open_beneath(folder, path)
     try:

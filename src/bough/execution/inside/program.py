@@ -1,6 +1,6 @@
 """Turning a forked process into the program: another executable, or a Python file in this interpreter.
 
-Run as `python3 -I -S program.py FILE PATH0 [ARG…]`, it executes a Python file and is no first process.
+Run as `python3 -I -S program.py FILE PATH0 [ARG…]`, it executes a Python file, and is not a first process.
 """
 
 # pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false, reportArgumentType=false

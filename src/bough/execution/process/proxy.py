@@ -216,7 +216,7 @@ async def _forward_body(
     server: h11.Connection,
     out_writer: asyncio.StreamWriter,
 ) -> None:
-    """Forward the body of a request. Bytes after the body are ignored, so they are no second request."""
+    """Forward the body of a request. Bytes after the body are ignored, so they cannot be a second request."""
     while True:
         if client.they_are_waiting_for_100_continue:
             writer.write(client.send(h11.InformationalResponse(status_code=100, headers=[])) or b"")
