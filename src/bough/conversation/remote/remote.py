@@ -43,7 +43,7 @@ from bough.events.content import Source
 from bough.events.draft import parse_id
 from bough.events.erasure.receipt import ErasureReceipt
 from bough.events.model import Event, FilePart, ImagePart, UserMessage
-from bough.events.record import Ancestry, ConversationFilter, Page
+from bough.events.record import Ancestry, ConversationFilter, Page, SearchPage
 from bough.types import JsonObject, new_id, require_type
 
 
