@@ -17,11 +17,13 @@ from bough.errors import BoughError, Conflict, InvalidInput, NotFound, Permissio
 from bough.events import PostgresEventStore, open_store
 from bough.events.lease import hold_lease
 from bough.settings import Settings
+from bough.testing import ScriptedModel, tool_call
 from bough.testing.postgres import drop_schema
 from bough.testing.store.reading import make_messages, message_text, read_log
 from bough.types import new_id
 
 pytestmark = pytest.mark.anyio
+PNG = bytes.fromhex("89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c489")
 Spec = Callable[..., AgentSpec]
 
 
@@ -63,6 +65,42 @@ async def test_no_file_of_a_home_has_a_word_of_an_erased_conversation(tmp_path: 
         assert await AsyncConversation.delete(id, erase=True, store=store) == receipt
         assert (await store.check()).findings == ()
     assert files_with(tmp_path, words) == {}
+
+
+@pytest.mark.parametrize("seed", range(2))
+async def test_no_file_has_what_an_agent_did_in_erased_conversations(tmp_path: Path, seed: int) -> None:
+    """Runs with tool results, images, tags, search and forks, in a home that keeps other conversations."""
+    chance, secret = random.Random(seed), f"horse{seed}battery"
+    settings = Settings.load(tmp_path / "home", env={})
+    erased: list[UUID] = []
+    for number in range(6):
+        word = "harmless" if number % 2 else secret
+        texts = [f"{word} {chance.getrandbits(8 * chance.randint(20, 4000)):x}" for _ in range(chance.randint(1, 8))]
+        steps = [step for text in texts for step in (tool_call("_echo", text=text), f"answer {text}")]
+        spec = AgentSpec(model=ScriptedModel(steps), tools=(_echo,), skills=())
+        conversation = await AsyncConversation.create(spec, workspace=tmp_path, settings=settings, title="a title")
+        for text in texts:
+            await conversation.send_message(text)
+            await conversation.run()
+        await conversation.set_tags({"customer": word})
+        if word == secret:
+            await conversation.send_message("see", images=[PNG + secret.encode() * 9000])
+            erased.append(conversation.id)
+        fork = await conversation.fork(at=chance.randint(2, conversation.state.head), inherit_tags=False)
+        await fork.aclose()
+        await conversation.aclose()
+    assert (await AsyncConversation.search(secret, settings=settings)).items
+    assert files_with(settings.home, [secret])
+    for id in chance.sample(erased, len(erased)):
+        receipt = await AsyncConversation.delete(id, erase=True, settings=settings)
+        assert (receipt.is_compacted, len(receipt.forks)) == (True, 1)
+    assert files_with(settings.home, [secret]) == {}
+    assert len((await AsyncConversation.list(settings=settings)).items) == 9, "the others, and every fork"
+
+
+def _echo(text: str) -> str:
+    """Return the text."""
+    return text
 
 
 @pytest.mark.needs("postgres")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple, overload
 from uuid import UUID
 
-from bough.conversation.search import make_query, search_server, search_store
+from bough.conversation.search import make_query, search_store
 from bough.errors import BoughError, Conflict, InvalidInput, NotFound, PermissionDenied, StoreError
 from bough.events.check import every_record
 from bough.events.draft import parse_id
@@ -94,13 +94,14 @@ class ConversationCollection:
             NotSupported: `project` is given with `server`.
             Unavailable: The store was never searched and is read-only, or SQLite was built without FTS5.
         """
-        query = make_query(text, tags=tags, since=since, project=project, limit=limit, cursor=cursor)
-        if server is None:
-            return await search_store(query, store, settings)
-        from bough.conversation.remote.remote import require_absent
+        if server is not None:
+            from bough.conversation.remote.remote import RemoteConversation, require_absent
 
-        require_absent(store=store, settings=settings)
-        return await search_server(query, server, api_key)
+            require_absent(store=store, settings=settings, project=project)
+            where: Any = {"server": server, "api_key": api_key}
+            return await RemoteConversation.search(text, tags=tags, since=since, limit=limit, cursor=cursor, **where)
+        query = make_query(text, tags=tags, since=since, project=project, limit=limit, cursor=cursor)
+        return await search_store(query, store, settings)
 
     @overload
     @classmethod

@@ -1,18 +1,16 @@
-"""Searching the conversations of a store or of a server; see `AsyncConversation.search`."""
+"""Searching the conversations of a store; see `AsyncConversation.search`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
 from types import NoneType
-from typing import Any
-from uuid import UUID
 
 from bough.events import open_store
-from bough.events.record import MessageQuery, OnIndexed, SearchHit, SearchPage
+from bough.events.record import MessageQuery, OnIndexed, SearchPage
 from bough.events.store import EventStore
 from bough.settings import Settings
-from bough.types import JsonObject, require_type
+from bough.types import require_type
 
 
 def make_query(
@@ -53,37 +51,3 @@ async def search_store(
         return await opened.search(query, on_indexed=on_indexed)
     finally:
         await opened.aclose()
-
-
-async def search_server(query: MessageQuery, server: str, api_key: str | None) -> SearchPage:
-    """Return messages of a server's conversations.
-
-    Raises:
-        NotSupported: The query has a project.
-    """
-    from bough.conversation.remote.bodies import require_absent
-    from bough.conversation.remote.transport import ServerTransport
-
-    require_absent(project=query.project)
-    parameters: dict[str, Any] = {"q": query.text, "limit": query.limit}
-    parameters |= {"tag": [f"{name}:{value}" for name, value in query.tags.items()]} if query.tags else {}
-    parameters |= {} if query.since is None else {"since": query.since.isoformat()}
-    parameters |= {} if query.cursor is None else {"page_id": query.cursor}
-    transport = ServerTransport(server, api_key)
-    try:
-        page = await transport.send("GET", "/api/conversations/search", query=parameters)
-    finally:
-        await transport.aclose()
-    return SearchPage(items=[_read_hit(item) for item in page["items"]], next_cursor=page["next_page_id"])
-
-
-def _read_hit(item: JsonObject) -> SearchHit:
-    return SearchHit(
-        conversation=UUID(item["conversation"]),
-        title=item["title"],
-        seq=item["seq"],
-        who=item["who"],
-        when=datetime.fromisoformat(item["when"]),
-        snippet=item["snippet"],
-        matches=tuple((start, end) for start, end in item["matches"]),
-    )

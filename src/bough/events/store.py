@@ -313,11 +313,15 @@ class EventStore(Protocol):
         """
         ...
 
-    async def erase(self, cid: UUID) -> ErasureReceipt:
+    async def erase(self, cid: UUID, *, compact: bool = True) -> ErasureReceipt:
         """Delete a conversation so that the store's files keep no byte of its content. Also erases deleted ones.
 
         Forks that share its events keep typed stubs. Repeating the call returns the same receipt. O(store): SQLite's
         file and Postgres' tables are rewritten, and other writers wait.
+
+        Args:
+            compact: Whether to rewrite them. Until that is done, for example by the next erasure, free space of the
+                store may have remains.
 
         Raises:
             NotFound: No row of the conversation exists, and no receipt of its erasure.

@@ -16,7 +16,7 @@ from bough.conversation.log.condenser import Condenser, NoCondenser, Summarizing
 from bough.conversation.rules import GivenRules
 from bough.errors import Conflict, InvalidInput, NotSupported
 from bough.events.model import ContentPart, ImagePart, TextPart
-from bough.events.record import ConversationFilter, ConversationRecord
+from bough.events.record import ConversationFilter, ConversationRecord, MessageQuery, SearchHit
 from bough.guard import Limits, SecurityAnalyzer, analyzer_from_json
 from bough.types import JsonObject, new_id
 
@@ -145,6 +145,28 @@ def fork_body(request: ForkRequest) -> JsonObject:
     if isinstance(request.at, int):
         return body | {"at": request.at}
     return body if request.at is None else body | {"from_event_id": str(request.at)}
+
+
+def search_query(query: MessageQuery) -> dict[str, Any]:
+    """Return the query parameters of a search."""
+    parameters: dict[str, Any] = {"q": query.text, "limit": query.limit}
+    parameters |= {"tag": [f"{name}:{value}" for name, value in query.tags.items()]} if query.tags else {}
+    parameters |= {} if query.since is None else {"since": query.since.isoformat()}
+    parameters |= {} if query.cursor is None else {"page_id": query.cursor}
+    return parameters
+
+
+def read_hit(item: JsonObject) -> SearchHit:
+    """Return a hit of a server's search."""
+    return SearchHit(
+        conversation=UUID(item["conversation"]),
+        title=item["title"],
+        seq=item["seq"],
+        who=item["who"],
+        when=datetime.fromisoformat(item["when"]),
+        snippet=item["snippet"],
+        matches=tuple((start, end) for start, end in item["matches"]),
+    )
 
 
 def content_body(parts: Sequence[ContentPart]) -> list[JsonObject]:

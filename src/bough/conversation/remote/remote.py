@@ -27,17 +27,19 @@ from bough.conversation.remote.bodies import (
     content_body,
     filter_query,
     fork_body,
+    read_hit,
     read_record,
     require_absent,
     require_same_conversation,
     rules_body,
+    search_query,
 )
 from bough.conversation.remote.events import RemoteLogs
 from bough.conversation.remote.runs import RemoteRuns
 from bough.conversation.remote.transport import ServerTransport
 from bough.conversation.result import OutputT, T
 from bough.conversation.rules import GivenRules
-from bough.conversation.search import make_query, search_server
+from bough.conversation.search import make_query
 from bough.errors import Conflict, InvalidInput, NotFound, NotSupported
 from bough.events.content import Source
 from bough.events.draft import parse_id
@@ -162,7 +164,12 @@ class RemoteConversation(RemoteRuns[T]):
     ) -> SearchPage:
         """Return messages of a server's conversations that match; see `AsyncConversation.search`."""
         query = make_query(text, tags=tags, since=since, project=None, limit=limit, cursor=cursor)
-        return await search_server(query, server, api_key)
+        transport = ServerTransport(server, api_key)
+        try:
+            page = await transport.send("GET", "/api/conversations/search", query=search_query(query))
+        finally:
+            await transport.aclose()
+        return SearchPage(items=[read_hit(item) for item in page["items"]], next_cursor=page["next_page_id"])
 
     @classmethod
     async def delete(

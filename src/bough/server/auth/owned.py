@@ -329,14 +329,17 @@ class OwnedStore:
         self._checked_at.pop(cid, None)
         await self._store.delete(cid, mode)
 
-    async def erase(self, cid: UUID) -> ErasureReceipt:
-        """Erase a conversation of the owner, or the remains of a deleted one."""
+    async def erase(self, cid: UUID, *, compact: bool = True) -> ErasureReceipt:
+        """Erase a conversation of the owner, or the remains of a deleted one.
+
+        A tenant does not compact the store, because the writers of every tenant would wait.
+        """
         try:
             await self._require_owned(cid)
         except NotFound:
             await self._require_erasable(cid)
         self._checked_at.pop(cid, None)
-        return await self._store.erase(cid)
+        return await self._store.erase(cid, compact=compact and self.owner is None)
 
     async def _require_erasable(self, cid: UUID) -> None:
         """Raise `NotFound` unless a deleted conversation belongs to the owner.

@@ -244,7 +244,7 @@ class ModelEventStore(BaseEventStore):
                 raise InvalidInput(f"unknown delete mode {mode!r}", hint="use tombstone, erase or cascade")
             self._mark_deleted(cid)
 
-    async def erase(self, cid: UUID) -> ErasureReceipt:
+    async def erase(self, cid: UUID, *, compact: bool = True) -> ErasureReceipt:
         """Erase a conversation. See `EventStore.erase`."""
         with self._open():
             log, earlier = self._logs.get(cid), self._receipts.get(cid)

@@ -355,19 +355,22 @@ class RelationalEventStore(BaseEventStore):
             return
         await self._write(lambda log: log.delete(cid, mode), may_take_long=True)
 
-    async def erase(self, cid: UUID) -> ErasureReceipt:
+    async def erase(self, cid: UUID, *, compact: bool = True) -> ErasureReceipt:
         """Erase a conversation and compact the store. See `EventStore.erase`."""
         await self._prepare([ERASURES])
         statements = self._statements[ERASURES]
         erased = await self._write(lambda log: log.erase(cid, statements), may_take_long=True)
-        failure = await self._compact()  # after the commit, which is final even if compacting fails
+        failure: str | None = "only the store's operator compacts it"
+        if compact:  # after the commit, which is final even if compacting fails
+            failure = await self._compact()
+            failure = None if failure is None else f"{failure}; erase it again to repeat"
         receipt = replace(erased, is_compacted=failure is None, not_covered=self._list_not_covered(failure))
         if receipt != erased:
             await self._write(lambda log: log.save_receipt(receipt, statements))
         return receipt
 
     def _list_not_covered(self, failure: str | None) -> tuple[str, ...]:
-        reasons = () if failure is None else (f"free space of the store: {failure}; erase it again to repeat",)
+        reasons = () if failure is None else (f"free space of the store: {failure}",)
         return (*reasons, *NOT_COVERED, *(POSTGRES_NOT_COVERED if self._dialect == "postgres" else ()))
 
     async def count_imported(self, cid: UUID) -> int:
