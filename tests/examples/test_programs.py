@@ -14,14 +14,39 @@ from bough.testing.postgres import make_database
 
 FOLDER = Path(__file__).parents[2] / "examples" / "programs"
 PROGRAMS = sorted(path.parent.name for path in FOLDER.glob("*/main.py"))
+NEEDS = {"notebook": "bubblewrap"}
 
 PRINTED = {
+    "batch": """\
+        [('invoice', 50), ('login', 50), ('refund', 50)] 50 left
+        151 requests, 0 left
+        50 continued, 201 requests
+        """,
+    "notebook": """\
+        [('tea', 9.5), ('coffee', 3.2)]
+        9.5
+        """,
     "pipeline": """\
         july       completed  {'paid_eur': 900}
         august     completed  {'paid_eur': 900}
         september  failed     the model failed: ValueError: this invoice has no amount; run it again: nothing is lost
         october    completed  {'paid_eur': 950}
         3 payments, 1 to look at
+        """,
+    "prompt_test": """\
+        Where is parcel 17?
+          A Thank you for your question! I have looked, and parcel 17 is in Linz.
+          B parcel 17 is in Linz
+          output tokens: 23 and 13
+        Send parcel 18 again.
+          A Thank you for your question! I have looked, and parcel 18 will be there tomorrow.
+          B parcel 18 will be there tomorrow
+          output tokens: 24 and 14
+        Where is parcel 19?
+          A Thank you for your question! I have looked, and parcel 19 is in Linz.
+          B parcel 19 is in Linz
+          output tokens: 23 and 13
+        sent: parcel 18
         """,
     "review_bot": """\
         202 1 UserMessage
@@ -37,6 +62,15 @@ PRINTED = {
         line 3: This file is never closed.
         there is no conversation c19b9e36-29d5-508b-8419-b8b6185a3459
         """,
+    "support": """\
+        Noted: My red bicycle lost its bell on Grove Road. A colleague will call you.
+        Noted: When is my repair ready. A colleague will call you.
+        ada 5: Thank you, the new bell rings well.
+        ada 1: My red bicycle lost its bell on Grove Road.
+        erased 9 events, compacted: True
+        ['bob']
+        False
+        """,
 }
 
 
@@ -46,7 +80,9 @@ def _run(name: str, *arguments: str, capsys: pytest.CaptureFixture[str], monkeyp
     return capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.needs(NEEDS[name]) if name in NEEDS else ()) for name in PROGRAMS]
+)
 def test_a_program_prints_what_is_expected(
     name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
