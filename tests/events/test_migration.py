@@ -9,6 +9,7 @@ from uuid import UUID
 
 import pytest
 
+import bough
 from bough.errors import StoreError
 from bough.events import ConversationFilter, SqliteEventStore, open_store
 from bough.events.queries import migrations, queries
@@ -112,3 +113,15 @@ async def test_a_copy_that_fails_leaves_the_old_store(tmp_path: Path) -> None:
         "log.db",
         "log.db.schema-1",
     ]
+
+
+def test_the_version_rises_with_each_schema() -> None:
+    """A store that one version has written is opened by every installation of this version."""
+    source = Path(bough.__file__).parent
+    schemas: dict[str, int] = {}
+    for step in sorted(source.rglob("[0-9][0-9][0-9][0-9]_*.sql")):
+        package = step.parent.parent.relative_to(source).as_posix()
+        if not package.startswith("testing"):
+            schemas[package] = int(step.name[:4])
+    released: dict[str, dict[str, int]] = json.loads((GOLDEN / "schemas.json").read_text("utf-8"))
+    assert released.get(bough.__version__) == schemas, "raise the version, and add its schemas to schemas.json"
