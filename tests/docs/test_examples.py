@@ -15,6 +15,8 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
+PROGRAM = re.compile(r"^```python\n(.*?)^```\n(?:\nIt prints:\n\n```text\n(.*?)^```)?", re.MULTILINE | re.DOTALL)
+
 
 def blocks(language: str) -> list[object]:
     """The code blocks of all pages in a language."""
@@ -26,11 +28,25 @@ def blocks(language: str) -> list[object]:
     ]
 
 
-@pytest.mark.parametrize("code", blocks("python"))
-def test_a_python_example_runs_and_prints(code: str) -> None:
+def programs() -> list[object]:
+    """The Python blocks of all pages, each with what the page says that it prints; None if it does not say so."""
+    return [
+        pytest.param(
+            match[1], match[2], id=f"{page.relative_to(ROOT)}:{page.read_text()[: match.start()].count(chr(10)) + 1}"
+        )
+        for page in PAGES
+        for match in PROGRAM.finditer(page.read_text())
+    ]
+
+
+@pytest.mark.parametrize(("code", "printed"), programs())
+def test_a_python_example_runs_and_prints(code: str, printed: str | None) -> None:
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip()
+    if printed is None:
+        assert done.stdout.strip()
+    else:
+        assert done.stdout == printed
 
 
 def test_the_tour_of_the_command_line_in_the_readme_goes_as_it_says(tmp_path: Path) -> None:
