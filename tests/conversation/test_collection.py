@@ -94,6 +94,7 @@ async def test_no_file_has_what_an_agent_did_in_erased_conversations(tmp_path: P
     for id in chance.sample(erased, len(erased)):
         receipt = await AsyncConversation.delete(id, erase=True, settings=settings)
         assert (receipt.is_compacted, len(receipt.forks)) == (True, 1)
+        assert await AsyncConversation.delete(id, erase=True, settings=settings) == receipt
     assert files_with(settings.home, [secret]) == {}
     assert len((await AsyncConversation.list(settings=settings)).items) == 9, "the others, and every fork"
 

@@ -54,6 +54,7 @@ def test_a_stub_is_an_event_of_its_kind(path: Path) -> None:
     """Whatever is erased still loads, keeps its tool call, and says nothing."""
     stored = stored_of(path)
     erased = StoredEvent(seq=3, id=stored.id, kind=stored.kind, ts=stored.ts, raw=stub(stored.kind, stored.raw))
+    assert stub(stored.kind, erased.raw) == erased.raw, "erased twice, nothing changes"
     event = erased.event
     assert type(event) is type(stored.event)
     assert getattr(event, "tool_call_id", None) == getattr(stored.event, "tool_call_id", None)

@@ -105,7 +105,9 @@ def stub(kind: str, raw: bytes) -> bytes:
     Tool calls keep id and tool, so that a rendered history still pairs each call with its result.
     """
     payload = _parse_object(raw)
-    remaining = {key: payload[key] for key in (_RETAINED | _RETAINED_BY_KIND.get(kind, set())) & payload.keys()}
+    retained = _RETAINED | _RETAINED_BY_KIND.get(kind, set())
+    # In the order of the payload: the stub of a stub must be equal to it, or it would seem to have content.
+    remaining = {key: value for key, value in payload.items() if key in retained}
     return pydantic_core.to_json(_ERASED.get(kind, {}) | remaining | _erase_message(kind, payload))
 
 
