@@ -294,7 +294,7 @@ class Portal:
             raise Unavailable("opened before this process was forked", hint="open it again in this process")
         if threading.current_thread() is self._thread:
             raise Unavailable(
-                "a name that blocks was called on bough's own event loop, which would wait for itself",
+                "a blocking method was called on bough's own event loop, which would then wait for itself",
                 hint="use AsyncConversation and `await` there, or make the tool a plain function",
             )
         if self._is_ending:

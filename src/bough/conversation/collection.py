@@ -191,7 +191,7 @@ class ConversationCollection:
             id: As in `open`. A server needs the complete id.
             exist_ok: Whether an existing file is replaced.
             salvage: Whether to skip events that a damaged store has lost.
-            store: As in `delete`, like `server`.
+            store: As in `delete`; the same holds for `server`.
 
         Returns:
             The record of the exported conversation.
@@ -233,10 +233,10 @@ class ConversationCollection:
         Importing a bundle again adds nothing.
 
         Args:
-            signed_by: Public keys, in hexadecimal, one of which must have signed it; by default the key of the
-                settings' home, and those in its file `keys/trusted`.
+            signed_by: Public keys in hexadecimal. The bundle must be signed with one of them. By default, they are the
+                key of the settings' home folder and the keys in that folder's file `keys/trusted`.
             accept_unknown: Whether to accept any signer.
-            store: As in `delete`, like `server`.
+            store: As in `delete`; the same holds for `server`.
 
         Raises:
             InvalidInput: The file cannot be read, is not a bundle, or is damaged. Nothing was imported.
@@ -244,7 +244,7 @@ class ConversationCollection:
             Conflict: The store has other events with the same ids.
         """
         if signed_by and accept_unknown:
-            raise InvalidInput("signed_by and accept_unknown exclude each other", hint="give one of them")
+            raise InvalidInput("signed_by and accept_unknown cannot be combined", hint="give one of them")
         with _open_bundle(Path(path)) as file:
             if server is not None:
                 from bough.conversation.remote.remote import RemoteConversation, require_absent

@@ -122,7 +122,7 @@ class ConversationControl(ConversationBase[T]):
 
         Raises:
             Conflict: No call waits for an approval, or a call in `calls` does not wait for one.
-            InvalidInput: A call in `calls` waits for an answer, or `arguments` is used without exactly one call.
+            InvalidInput: A call in `calls` waits for an answer, or `arguments` is given and `calls` is not one call.
         """
         await Decisions(self._journal).approve(calls, by=by, reason=reason, arguments=arguments)
 

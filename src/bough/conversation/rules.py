@@ -198,7 +198,7 @@ class Rules(CallRules):
         return Guard(self, conversation_id=str(cid), workspace=workspace, masker=masker)
 
     def narrow(self, other: CallRules) -> Self:
-        """Return rules that forbid what these or `other` forbid. The condenser is the one of these rules."""
+        """Return rules that forbid whatever these rules or `other` forbid, with the condenser of these rules."""
         narrowed = super().narrow(other)
         if not isinstance(other, Rules):
             return narrowed

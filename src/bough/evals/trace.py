@@ -57,7 +57,7 @@ def canonical_tool(name: str) -> str:
 
 
 def canonical_arguments(tool: str, arguments: Mapping[str, Json]) -> JsonObject:
-    """Return arguments by bough's names; an argument with bough's name overrides an alias.
+    """Return arguments with aliases replaced by bough's names. If both are given, bough's name wins.
 
     Args:
         tool: The canonical name of the tool.

@@ -94,7 +94,7 @@ class _SeenValues:
         self.is_complete = False
 
     def add(self, name: str, value: str) -> None:
-        """Add a value, which the next masker hides too."""
+        """Add a value. `masker` then returns a masker that hides it too."""
         with self._lock:
             values = self._values.setdefault(name, set())
             if value not in values:

@@ -155,7 +155,7 @@ class SkillRegistry:
 
         Raises:
             NotFound: No skill has that name.
-            PermissionDenied: The skill is not trusted, or no longer.
+            PermissionDenied: The skill is not trusted, or is no longer trusted.
             Conflict: The snapshot was removed or is no longer trusted; the skill must be loaded again.
         """
         metadata = self._skills.get(name)

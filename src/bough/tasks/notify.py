@@ -148,7 +148,7 @@ class TransitionWatch:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             watched.waiters.append(waiter)
             try:
-                self._keep_following(watched)
+                self._start_following(watched)
                 await waiter
             finally:
                 watched.waiters.remove(waiter)
@@ -171,7 +171,7 @@ class TransitionWatch:
             return False
         subscription = Subscription(states, callback)
         watched.subscriptions += (subscription,)
-        self._keep_following(watched)
+        self._start_following(watched)
         if _in_callback.get():
             self._start_notifying(watched)
             return True
@@ -214,8 +214,8 @@ class TransitionWatch:
             self._start_notifying(watched)
         watched.wake()
 
-    def _keep_following(self, watched: Watched) -> None:
-        """Follow commits for a task and check it once, since it may have changed after its row was read."""
+    def _start_following(self, watched: Watched) -> None:
+        """Check a task after every commit, and once now, because it may have changed since its row was read."""
         self._watched.setdefault(watched.id, watched)
         self._newly_watched.append(watched)
         self._check_requested.set()

@@ -32,7 +32,7 @@ def doctor(
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
-    """Check what works on this machine and how to fix the rest. Exit code 6 if something essential does not work."""
+    """Check what works on this machine, and show how to fix the rest. Exits with 6 if something essential is broken."""
     settings = options.load_settings(home, store)
     checks = asyncio.run(_run_checks(settings, Progress(renderer_for(json=json), "conversations")))
     works = not any(check.essential and check.state != "ok" for check in checks)

@@ -62,7 +62,7 @@ class DataTools:
         timeout_seconds: float = 30.0,
         memory_bytes: int = 512 << 20,
     ) -> DataTools:
-        """Return tools over DuckDB files. They are opened read-only; write mode `allowed` opens copies instead.
+        """Return tools over read-only DuckDB files; with write mode `allowed`, over writable copies of them.
 
         Args:
             projects: DuckDB files by project name.
@@ -75,7 +75,7 @@ class DataTools:
         """
         _check_limits(write_mode, max_rows=max_rows, max_bytes=max_bytes, timeout_seconds=timeout_seconds)
         if memory_bytes < 64 << 20:
-            raise InvalidInput(f"memory_bytes is {memory_bytes}", hint="give at least 64 MiB")
+            raise InvalidInput(f"memory_bytes is too small: {memory_bytes}", hint="give at least 64 MiB")
         for name, file in projects.items():
             if not _NAME.fullmatch(name):
                 raise InvalidInput(f"{name!r} is not a project name", hint="use letters, digits, _ and -")

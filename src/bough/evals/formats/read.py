@@ -103,7 +103,7 @@ def _read_case(entry: Entry, number: int, ids: set[str], document: SetFile) -> S
 
     Args:
         number: Position in the file from 1, for the id of a case without a name.
-        ids: The ids of earlier cases; the id is added.
+        ids: The ids of the earlier cases. The id of this case is added to it.
     """
     faults = entry.faults
     fault_count = len(faults.items)

@@ -223,7 +223,7 @@ async def run_harbor(
         timeout_seconds=timeout,
         secrets=run_options.secrets,
         docker_host=docker_host,
-        repairs={task.name: list(_list_repairs(task)) for task in listing.tasks},
+        repairs={task.name: list(_list_skill_problems(task)) for task in listing.tasks},
     )
     run_options = replace(run_options, jobs=jobs, repeat=repeat)
     settings = settings or Settings.load()
@@ -370,8 +370,8 @@ def _plan_all(tasks: Sequence[HarborTask]) -> tuple[dict[str, SandboxPlan], list
     return plans, refused_tasks
 
 
-def _list_repairs(task: HarborTask) -> Iterator[str]:
-    """Yield the repairs made while reading the skills of a task."""
+def _list_skill_problems(task: HarborTask) -> Iterator[str]:
+    """Yield the problems found while reading the skills of a task, repaired or not."""
     for root in task.skill_roots:
         for checked in check(root, recursive=True):
             for diagnostic in checked.diagnostics:

@@ -125,17 +125,17 @@ def trigger_pass_rate(triggers: JsonObject) -> float | None:
 
 def _summarize_split(cases: Sequence[SetCase], results: Sequence[AttemptResult], split: str) -> JsonObject:
     """Return the figures of the queries of one split."""
-    passed = should_count = used_count = rightly_used_count = 0
+    passed = should_count = triggered_count = rightly_triggered_count = 0
     failures: list[JsonObject] = []
     for case in cases:
         rate = rate_query([result for result in results if result.case == case.id])
         should_trigger = case.input.should_trigger is True
-        # The rate of a query that should not trigger is the share of runs in which it did not.
-        is_used = rate > 0.5 if should_trigger else rate <= 0.5
+        # A high rate means the right outcome: for a query that should not trigger, that it did not.
+        did_trigger = rate > 0.5 if should_trigger else rate <= 0.5
         passed += rate > 0.5
         should_count += should_trigger
-        used_count += is_used
-        rightly_used_count += is_used and should_trigger
+        triggered_count += did_trigger
+        rightly_triggered_count += did_trigger and should_trigger
         if rate <= 0.5:
             failures.append(
                 {"query": case.input.turns[0].user, "should_trigger": should_trigger, "score": round(rate, 6)}
@@ -144,7 +144,7 @@ def _summarize_split(cases: Sequence[SetCase], results: Sequence[AttemptResult],
         "queries": len(cases),
         "passed": passed,
         "pass_rate": round(passed / len(cases), 6) if cases else None,
-        "precision": round(rightly_used_count / used_count, 6) if used_count else None,
-        "recall": round(rightly_used_count / should_count, 6) if should_count else None,
+        "precision": round(rightly_triggered_count / triggered_count, 6) if triggered_count else None,
+        "recall": round(rightly_triggered_count / should_count, 6) if should_count else None,
     }
     return summary | ({"failures": failures} if split == "train" else {})

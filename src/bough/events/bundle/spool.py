@@ -148,7 +148,7 @@ class SpooledRows(Sequence[EventRow]):
     def __getitem__(self, place: slice) -> tuple[EventRow, ...]: ...
 
     def __getitem__(self, place: int | slice) -> EventRow | tuple[EventRow, ...]:
-        """Return a row, or the rows of a range without steps. O(length of the range)."""
+        """Return a row, or the rows of a slice, whose step must be 1. O(length of the slice)."""
         if isinstance(place, slice):
             chosen = self._places[place]
             return tuple([EventRow.of(*stored[1:]) for stored in self._spool[chosen.start : chosen.stop]])

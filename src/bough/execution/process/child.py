@@ -260,7 +260,7 @@ class ChildProcess:
         return asyncio.gather(self._exited, self._status_closed)
 
     def _check_program_ended(self) -> None:
-        """Mark the program as ended if the first process has reported its end, or has itself exited."""
+        """Mark the program as ended if the first process has reported the program's end or has exited itself."""
         reported = self._launch.reports_last and ExitReport.parse(bytes(self._report)).wait_status is not None
         if not self._program_ended.done() and (reported or (self._exited.done() and self._status_closed.done())):
             self._program_ended.set_result(None)

@@ -390,7 +390,7 @@ def _make_refusing_filter(seccomp: Any, *, network: bool, host_paths: bool, read
 
 
 def _refuse(builder: Any, seccomp: Any, names: tuple[str, ...], error_number: int) -> None:
-    """Add rules that refuse the named calls, of which unknown ones are ignored, with an `errno`."""
+    """Add rules that make the named calls fail with `error_number`; skip calls that libseccomp does not know."""
     for name in names:
         if seccomp.resolve_syscall(seccomp.Arch.NATIVE, name) != -1:
             _add_rule(builder, seccomp.ERRNO(error_number), name)

@@ -228,10 +228,10 @@ def _constant(value: str) -> Callable[[], str]:
 
 
 def _read_rows(tables: Tables, holder_ids: Mapping[str, str]) -> dict[str, tuple[str, bytes, bytes]]:
-    """Return key id, nonce and ciphertext of each secret.
+    """Return the key id, nonce and ciphertext of each secret, by name.
 
     Args:
-        holder_ids: For each name the conversation whose row has the secret.
+        holder_ids: For each secret's name, the id of the conversation that the secret is stored with.
     """
     rows: dict[str, tuple[str, bytes, bytes]] = {}
     for conversation in set(holder_ids.values()):

@@ -86,7 +86,7 @@ def _build_spec(access: Access, agent: AgentBody) -> AgentSpec:
     if agent.kind != "Agent":
         raise InvalidInput("agent.kind: only Agent is supported", hint="name a registered agent, or send an Agent")
     for name in _REFUSED_FIELDS:
-        refuse(f"agent.{name}", getattr(agent, name), "register the agent in config.yaml or with --agents")
+        refuse_if_set(f"agent.{name}", getattr(agent, name), "register the agent in config.yaml or with --agents")
     settings, retry = parse_model_settings(agent.llm), parse_retry_policy(agent.llm)
     access.services.agents.require_base_url(access.caller, agent.llm.base_url)
     suffix = _read_suffix(agent.agent_context or {})
@@ -134,7 +134,7 @@ def _find_access(agent: AgentBody) -> str:
     """
     access = "none"
     for index, tool in enumerate(agent.tools):
-        refuse(f"agent.tools.{index}.params", tool.params, "tools have no parameters")
+        refuse_if_set(f"agent.tools.{index}.params", tool.params, "tools have no parameters")
         name = _TOOL_NAMES.get(tool.name, tool.name)
         if name not in _TOOL_ACCESS:
             near = get_close_matches(name, _TOOL_ACCESS, 1)
@@ -152,12 +152,14 @@ def _read_suffix(context: JsonObject) -> str:
     """
     for name, value in context.items():
         if name not in _READ_CONTEXT and name not in _IGNORED_CONTEXT:
-            refuse(f"agent.agent_context.{name}", value, "register skills with the operator, or put them in the prompt")
-    refuse("agent.agent_context.skills", context.get("skills"), "register skills with the operator")
+            refuse_if_set(
+                f"agent.agent_context.{name}", value, "register skills with the operator, or put them in the prompt"
+            )
+    refuse_if_set("agent.agent_context.skills", context.get("skills"), "register skills with the operator")
     return str(context.get("system_message_suffix") or "")
 
 
-def refuse(field: str, value: Any, hint: str) -> None:
+def refuse_if_set(field: str, value: Any, hint: str) -> None:
     """Refuse a field that is set.
 
     Raises:

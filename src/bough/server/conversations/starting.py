@@ -11,7 +11,7 @@ from bough.server.access import Access
 from bough.server.auth.sealed import MODEL_KEY
 from bough.server.bodies.conversations import NewConversation, StartConversation, ThresholdsBody
 from bough.server.bounds.etag import compute_digest
-from bough.server.conversations.agents import refuse, resolve_agent
+from bough.server.conversations.agents import refuse_if_set, resolve_agent
 from bough.server.conversations.conversation import Start, find_existing, start
 from bough.server.conversations.policies import openhands_rules, rules_from
 from bough.types import JsonObject, new_id
@@ -99,11 +99,11 @@ def _plan(access: Access, body: NewConversation | StartConversation, id: UUID, d
 def _refuse_unsupported(body: StartConversation) -> None:
     """Raise `InvalidInput` if a body sets a field of OpenHands that has no equivalent here."""
     for name, hint in _REFUSED.items():
-        refuse(name, getattr(body, name), hint)
+        refuse_if_set(name, getattr(body, name), hint)
     if not body.stuck_detection:
         raise InvalidInput("stuck_detection: cannot be switched off", hint="limit the run with max_iterations")
     thresholds = _find_changed_thresholds(body.stuck_detection_thresholds)
-    refuse("stuck_detection_thresholds", thresholds, "leave them out: the defaults apply")
+    refuse_if_set("stuck_detection_thresholds", thresholds, "leave them out: the defaults apply")
 
 
 def _find_changed_thresholds(thresholds: ThresholdsBody | None) -> JsonObject:

@@ -117,7 +117,7 @@ class PostgresReading(RelationalReading):
             return Census(self.one("count_events")[0], rows=tuple(self.find_damaged_rows()))
 
     def every(self, kind: str, cid: int, seq: int, limit: int) -> builtins.list[tuple[int, StoredEvent]]:
-        """Return events of a kind after a position, each with the number of its owner."""
+        """Return up to `limit` events of a kind after a position, each with its conversation's number."""
         with self.db.transaction():
             self.run("be_patient")
             return super().every(kind, cid, seq, limit)

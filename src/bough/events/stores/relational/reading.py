@@ -292,7 +292,7 @@ class RelationalReading(ABC):
         return [_read_id(row[0]) for row in self.query_rows(self.sql["damaged"], {})]
 
     def every(self, kind: str, cid: int, seq: int, limit: int) -> builtins.list[tuple[int, StoredEvent]]:
-        """Return events of a kind after a position, each with the number of its owner."""
+        """Return up to `limit` events of a kind after a position, each with its conversation's number."""
         if not kind.isalnum() or not kind.isascii():
             raise InvalidInput(f"no kind of event named {kind!r}")
         rows = self.query(self.sql["every"].format(kind=kind), {"cid": cid, "seq": seq, "limit": limit})
