@@ -34,7 +34,7 @@ _FOLDER: Final = _READ | os.O_DIRECTORY
 
 @dataclass(frozen=True, kw_only=True)
 class Packages:
-    """The packages of a virtual environment, or of a folder that `pip install --target` filled.
+    """The packages of a virtual environment, or of a folder that `pip install -t` filled.
 
     Attributes:
         root: The environment, without links.
@@ -224,7 +224,7 @@ def _find_folder(root: str) -> tuple[str, Version | None]:
     if not is_site and not any(name.endswith((".dist-info", ".egg-info")) for name in os.listdir(root)):
         raise InvalidInput(
             f"packages: {root} has no installed packages",
-            hint="give a virtual environment, or a folder that `pip install --target` filled",
+            hint="give a virtual environment, or a folder that `pip install -t` filled",
         )
     return root, None if match is None or not is_site else (int(match[1]), int(match[2]))
 

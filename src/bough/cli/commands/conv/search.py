@@ -43,7 +43,7 @@ def search(
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
-    """Search what was said and answered in all conversations, the newest first."""
+    """Search all conversations, newest message first."""
     now = datetime.now(UTC)
     query = MessageQuery(text=text, tags=options.parse_tags(tag), limit=limit, cursor=cursor)
     query = replace(query, since=None if since is None else _parse_since(since, now))
