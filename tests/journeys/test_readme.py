@@ -80,6 +80,7 @@ def test_conversations_from_the_first_run_to_the_last(
     assert "written" in person.bough("conv", "show", id).stdout
     assert "resumed" in person.bough("conv", "tail", id).stdout
     assert person.bough("conv", "diff", id, "-").stdout
+    assert "another way" in person.bough("conv", "search", '"another way"').stdout
     person.bough("replay", "-")
     assert "bye" in person.bough("chat", id, input="so long\n").stdout
 

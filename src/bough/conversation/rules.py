@@ -207,7 +207,7 @@ class Rules(CallRules):
             limits=narrower(self.limits, other.limits),
             total=narrower(self.total, other.total),
             secrets=self.secrets.narrow(other.secrets.names),
-            budgets=join_budgets(self.budgets, other.budgets),
+            budgets=join_budgets(self.budgets, other.budgets) if self.budgets or other.budgets else (),
         )
 
     def to_json(self) -> JsonObject:
@@ -254,7 +254,7 @@ class Rules(CallRules):
             condenser=condenser,
             secrets=local.secrets,
             # Not those of another store: an id there may be somebody else's budget here.
-            budgets=() if is_foreign else budgets_from_json(recorded.get("budgets") or []),
+            budgets=budgets_from_json(recorded["budgets"]) if recorded.get("budgets") and not is_foreign else (),
         )
         secrets = local.secrets.narrow(() if is_foreign else recorded.get("secrets") or ())
         return replace(rules.narrow(local), secrets=secrets)

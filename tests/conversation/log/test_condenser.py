@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from functools import partial
 from typing import Any
 
 import pytest
@@ -91,7 +92,7 @@ async def test_the_middle_is_left_out_when_it_is_too_much() -> None:
 async def test_a_model_makes_the_summary() -> None:
     view = view_of(log(10))
     model = ScriptedModel(["they asked and were answered"])
-    condenser = SummarizingCondenser(model=model, max_tokens=100, summarize=summarize)
+    condenser = SummarizingCondenser(model=model, max_tokens=100, summarize=partial(summarize, prices={}))
     assert await condenser.condense(view, Size(messages=40, tokens=100)) is None
     condensed = await condenser.condense(view, Size(messages=40, tokens=101))
     assert condensed is not None

@@ -60,8 +60,9 @@ def _decide_contents(parts: Parts, request: ForkRequest, cut: CutPoint, state: S
         )
     rules, present = _narrow_rules(parts, request, state), parts.journal.state
     policies: JsonObject = {"executor": parts.environment.executor.name, **rules.to_json()}
-    if (recorded_tools := _choose_recorded_tools(parts, request, cut, state)) is not None:
-        policies[POLICY] = recorded_tools.to_json()
+    if "tools" in request.overrides or POLICY in state.policies or POLICY in present.policies:
+        recorded_tools = _choose_recorded_tools(parts, request, cut, state)
+        policies |= {} if recorded_tools is None else {POLICY: recorded_tools.to_json()}
     if "budgets" in state.policies:
         policies["budgets"] = budgets_to_json(rules.budgets)
     agent, blueprint = present.agent, None
