@@ -13,7 +13,7 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 BOUNDS = {
     "POST fork": (480, 55),
-    "Conversation.fork()": (240, 31),
+    "Conversation.fork()": (240, 30),
     "GET conversation": (96, 32),
     "send_message": (154, 45),
 }
