@@ -56,13 +56,13 @@ async def test_no_file_of_a_home_has_a_word_of_an_erased_conversation(tmp_path: 
         id, fork = await write_tree(store, words, chance)
         if seed % 2:
             await store.delete(id)
-        receipt = await AsyncConversation.delete(id.hex[-8:], erase=True, store=store)
+        receipt = await AsyncConversation.erase(id.hex[-8:], store=store)
         assert files_with(tmp_path, words) == {}, "while the store is open"
         assert (receipt.forks, receipt.is_compacted) == ((fork,), True)
         assert receipt.shared_events <= receipt.events
         log = await read_log(store, fork)
         assert (len(log), message_text(log[-1])) == (receipt.shared_events + 1, "own")
-        assert await AsyncConversation.delete(id, erase=True, store=store) == receipt
+        assert await AsyncConversation.erase(id, store=store) == receipt
         assert (await store.check()).findings == ()
     assert files_with(tmp_path, words) == {}
 
@@ -92,9 +92,9 @@ async def test_no_file_has_what_an_agent_did_in_erased_conversations(tmp_path: P
     assert (await AsyncConversation.search(secret, settings=settings)).items
     assert files_with(settings.home, [secret])
     for id in chance.sample(erased, len(erased)):
-        receipt = await AsyncConversation.delete(id, erase=True, settings=settings)
+        receipt = await AsyncConversation.erase(id, settings=settings)
         assert (receipt.is_compacted, len(receipt.forks)) == (True, 1)
-        assert await AsyncConversation.delete(id, erase=True, settings=settings) == receipt
+        assert await AsyncConversation.erase(id, settings=settings) == receipt
     assert files_with(settings.home, [secret]) == {}
     assert len((await AsyncConversation.list(settings=settings)).items) == 9, "the others, and every fork"
 
@@ -129,7 +129,7 @@ def test_an_erased_conversation_leaves_a_receipt(settings: Settings, tmp_path: P
         conversation.send_message("the number 104729")
         conversation.run()
         id, head = conversation.id, conversation.state.head
-    receipt = Conversation.delete(id, erase=True, settings=settings)
+    receipt = Conversation.erase(id, settings=settings)
     assert (receipt.id, receipt.events, receipt.forks) == (id, head, ())
     assert receipt.bytes > 0
     assert f"removed: {head} events" in str(receipt)
@@ -142,15 +142,15 @@ async def test_what_cannot_be_deleted_is_not_deleted(settings: Settings) -> None
     async with aclosing(await open_store(settings.store)) as store:
         record = await store.create(events=make_messages("a"))
         async with hold_lease(store, record.id):
-            for erase in (False, True):
+            for remove in (AsyncConversation.delete, AsyncConversation.erase):
                 with pytest.raises(Conflict):
-                    await AsyncConversation.delete(record.id, erase=erase, store=store, settings=settings)
+                    await remove(record.id, store=store, settings=settings)
         assert len(await read_log(store, record.id)) == 1
-        assert await AsyncConversation.delete(record.id, store=store, settings=settings) is None
+        await AsyncConversation.delete(record.id, store=store, settings=settings)
         for unknown in (new_id(), "abcdef12"):
-            for erase in (False, True):
+            for remove in (AsyncConversation.delete, AsyncConversation.erase):
                 with pytest.raises(NotFound):
-                    await AsyncConversation.delete(unknown, erase=erase, store=store, settings=settings)
+                    await remove(unknown, store=store, settings=settings)
 
 
 async def test_a_bundle_goes_to_another_store(settings: Settings, tmp_path: Path) -> None:

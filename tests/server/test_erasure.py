@@ -41,9 +41,9 @@ def _erase_as(server: Any, key: Any, *, is_operator: bool) -> None:
     with server.client(key.text) as client:
         id = client.post("/api/conversations", json={}).json()["id"]
         there: Any = {"server": server.url, "api_key": key.text}
-        receipt = Conversation.delete(id, erase=True, **there)
+        receipt = Conversation.erase(id, **there)
         assert (str(receipt.id), receipt.is_compacted) == (id, is_operator), "a tenant does not make the others wait"
-        assert Conversation.delete(id, erase=True, **there) == receipt
+        assert Conversation.erase(id, **there) == receipt
         with pytest.raises(NotFound):
             Conversation.delete(new_id(), **there)
         with pytest.raises(BoughError, match="complete id"):

@@ -48,7 +48,7 @@ def main(url: str) -> None:
 
         for record in Conversation.list(store, filter=ConversationFilter(tags={"customer": "ada"})).items:
             Conversation.export(record.id, Path(tempfile.mkdtemp()) / "ada.bough", store=store)  # a copy for her
-            receipt = Conversation.delete(record.id, erase=True, store=store)
+            receipt = Conversation.erase(record.id, store=store)
             print(f"erased {receipt.events} events, compacted: {receipt.is_compacted}")
         print([record.title for record in Conversation.list(store).items])
     if url.startswith("sqlite:///"):

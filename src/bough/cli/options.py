@@ -186,13 +186,10 @@ async def open_settings_store(settings: Settings, *, create: bool = True) -> Asy
     Args:
         create: Create the store if it is missing. Commands that only read pass False, so that they create no files.
     """
-    from bough.events import open_store
+    from bough.events.open import use_store
 
-    store = await open_store(settings.store, create=create, keep_copy=settings.copy_before_upgrade)
-    try:
+    async with use_store(settings.store, create=create, keep_copy=settings.copy_before_upgrade) as store:
         yield store
-    finally:
-        await store.aclose()
 
 
 def complete_ids(incomplete: str) -> list[tuple[str, str]]:

@@ -6,10 +6,10 @@ import asyncio
 import os
 import tempfile
 from collections.abc import AsyncGenerator, Collection, Generator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
-from typing import IO, Any, Literal, NamedTuple, overload
+from typing import IO, Any, Literal, NamedTuple
 from uuid import UUID
 
 from bough.conversation.search import make_query, search_store
@@ -18,7 +18,7 @@ from bough.events.check import every_record
 from bough.events.draft import parse_id
 from bough.events.erasure.receipt import ErasureReceipt
 from bough.events.lease import hold_lease
-from bough.events.open import open_store
+from bough.events.open import StoreT, use_store
 from bough.events.record import ConversationFilter, ConversationRecord, DeleteMode, Page, SearchPage
 from bough.events.store import EventStore, StoreAdmin
 from bough.settings import Settings
@@ -103,72 +103,75 @@ class ConversationCollection:
         query = make_query(text, tags=tags, since=since, project=project, limit=limit, cursor=cursor)
         return await search_store(query, store, settings)
 
-    @overload
     @classmethod
     async def delete(
         cls,
         id: UUID | str,
         *,
-        erase: Literal[True],
         store: EventStore | str | None = None,
         settings: Settings | None = None,
         server: str | None = None,
         api_key: str | None = None,
-    ) -> ErasureReceipt: ...
-
-    @overload
-    @classmethod
-    async def delete(
-        cls,
-        id: UUID | str,
-        *,
-        erase: bool = False,
-        store: EventStore | str | None = None,
-        settings: Settings | None = None,
-        server: str | None = None,
-        api_key: str | None = None,
-    ) -> ErasureReceipt | None: ...
-
-    @classmethod
-    async def delete(
-        cls,
-        id: UUID | str,
-        *,
-        erase: bool = False,
-        store: EventStore | str | None = None,
-        settings: Settings | None = None,
-        server: str | None = None,
-        api_key: str | None = None,
-    ) -> ErasureReceipt | None:
+    ) -> None:
         """Delete a conversation, and the folder that was made for it.
 
         Forks stay complete: events that they share are deleted with the last of them.
 
         Args:
             id: As in `open`. A server needs the complete id.
-            erase: Whether no byte of its content may remain in the store. Forks that share its events keep their
-                places without content. Also erases the remains of a deleted conversation. O(store): the store is
-                rewritten, and other writers wait; a server needs the role `admin`.
             store: A store or its URL; None for the store of the settings.
             server: The address of an agent server that stores the conversation, with `api_key` as in `create`.
 
-        Returns:
-            With `erase`, what was removed and what is not covered. Erasing twice returns the same receipt.
-
         Raises:
             Conflict: The conversation is running. Nothing was deleted.
-            NotFound: The conversation does not exist, or was deleted and left no row.
-            PermissionDenied: The server's key may not delete or erase.
+            NotFound: The conversation does not exist.
+            PermissionDenied: The server's key may not delete.
         """
         if server is not None:
             from bough.conversation.remote.remote import RemoteConversation, require_absent
 
             require_absent(store=store, settings=settings)
-            return await RemoteConversation.delete(id, erase=erase, server=server, api_key=api_key)
+            return await RemoteConversation.delete(id, server=server, api_key=api_key)
         settings = settings or Settings.load()
-        mode: DeleteMode = "erase" if erase else "tombstone"
         async with _use_store(store, settings) as opened:
-            return await delete_conversations(opened, settings.home, await find_affected(opened, str(id), mode), mode)
+            affected = await find_affected(opened, str(id), "tombstone")
+            await delete_conversations(opened, settings.home, affected, "tombstone")
+
+    @classmethod
+    async def erase(
+        cls,
+        id: UUID | str,
+        *,
+        store: EventStore | str | None = None,
+        settings: Settings | None = None,
+        server: str | None = None,
+        api_key: str | None = None,
+    ) -> ErasureReceipt:
+        """Delete a conversation so that no byte of its content remains in the store. Also erases deleted ones.
+
+        Forks that share its events keep their places without content. O(store): the store is rewritten, and other
+        writers wait.
+
+        Args:
+            id: As in `open`. A server needs the complete id, and a key with the role `admin`.
+            store: As in `delete`, like `settings`, `server` and `api_key`.
+
+        Returns:
+            What was removed, and what is not covered. Erasing twice returns the same receipt.
+
+        Raises:
+            Conflict: The conversation is running. Nothing was erased.
+            NotFound: The conversation does not exist, or was deleted and left no row.
+            PermissionDenied: The server's key may not erase.
+        """
+        if server is not None:
+            from bough.conversation.remote.remote import RemoteConversation, require_absent
+
+            require_absent(store=store, settings=settings)
+            return await RemoteConversation.erase(id, server=server, api_key=api_key)
+        settings = settings or Settings.load()
+        async with _use_store(store, settings) as opened:
+            return await erase_conversation(opened, settings.home, await find_affected(opened, str(id), "erase"))
 
     @classmethod
     async def export(
@@ -251,12 +254,20 @@ class ConversationCollection:
 
                 require_absent(store=store, settings=settings, signed_by=signed_by or None)
                 connection: Any = {"server": server, "api_key": api_key}
-                async with await RemoteConversation.import_(file, accept_unknown=accept_unknown, **connection) as made:
-                    return (await made.lineage())[-1]
+                async with await RemoteConversation.import_(
+                    file, accept_unknown=accept_unknown, **connection
+                ) as imported:
+                    return (await imported.lineage())[-1]
             settings = settings or Settings.load()
             async with _use_store(store, settings) as opened:
                 keys = list_trusted_keys(settings.home, signed_by=signed_by, accept_unknown=accept_unknown)
                 return await import_bundle(opened, file, keys)
+
+
+def _use_store(
+    store: StoreT | str | None, settings: Settings, *, create: bool = True
+) -> AbstractAsyncContextManager[StoreT | StoreAdmin]:
+    return use_store(store or settings.store, create=create, keep_copy=settings.copy_before_upgrade)
 
 
 class Affected(NamedTuple):
@@ -287,43 +298,64 @@ async def find_affected(store: EventStore, name: str, mode: DeleteMode) -> Affec
 
 
 async def delete_conversations(
-    store: EventStore, home: Path, affected: Affected, mode: DeleteMode, *, force: bool = False
-) -> ErasureReceipt | None:
+    store: EventStore,
+    home: Path,
+    affected: Affected,
+    mode: Literal["tombstone", "cascade"],
+    *,
+    interrupt: bool = False,
+) -> None:
     """Delete conversations, and the folders made for them that no other conversation uses.
 
     Args:
-        force: Interrupt the runs first.
-
-    Returns:
-        The receipt of an erasure.
+        interrupt: Whether to interrupt their runs first.
 
     Raises:
-        Conflict: One of them is running; with `force`, it did not end within 30 s. Nothing was deleted.
+        Conflict: One of them is running; with `interrupt`, it did not end within 30 s. Nothing was deleted.
     """
+    async with _hold_leases(store, affected.records, interrupt=interrupt):
+        await store.delete(affected.id, mode)
+        await _remove_folders(store, home, affected)
+
+
+async def erase_conversation(
+    store: EventStore, home: Path, affected: Affected, *, interrupt: bool = False
+) -> ErasureReceipt:
+    """Erase a conversation, and delete the folder that was made for it. Raises: see `delete_conversations`."""
+    async with _hold_leases(store, affected.records, interrupt=interrupt):
+        receipt = await store.erase(affected.id)
+        await _remove_folders(store, home, affected)
+        return receipt
+
+
+async def _remove_folders(store: EventStore, home: Path, affected: Affected) -> None:
+    # Called last: a crash before it leaves only folders, which `bough doctor` reports.
     from bough.conversation.fork.orphans import remove_made
 
+    await remove_made(store, home, affected.records)
+
+
+@asynccontextmanager
+async def _hold_leases(
+    store: EventStore, records: Sequence[ConversationRecord], *, interrupt: bool
+) -> AsyncGenerator[None]:
+    """Hold the leases of conversations that are to be deleted, so that none of them starts to run meanwhile.
+
+    All leases are taken before anything is deleted. Raises: see `delete_conversations`.
+    """
     async with AsyncExitStack() as leases:
-        # All leases are taken before anything is deleted, so that no run of a deleted conversation starts.
-        for record in affected.records:
+        for record in records:
             try:
                 await leases.enter_async_context(hold_lease(store, record.id))
             except Conflict as conflict:
-                if force and await _interrupt(store, record.id, leases):
+                if interrupt and await _interrupt(store, record.id, leases):
                     continue
                 raise Conflict(
                     f"{record.id.hex[-8:]} is running, so nothing was deleted",
-                    hint="wait until that run has ended" if force else "interrupt it first (--force does)",
+                    hint="wait until that run has ended" if interrupt else "interrupt it first",
                     details=conflict.details,
                 ) from conflict
-        receipt = None
-        # While the leases are held, so that nothing is appended between the check and the deletion.
-        if mode == "erase":
-            receipt = await store.erase(affected.id)
-        else:
-            await store.delete(affected.id, mode)
-        # The folders are removed last: a crash before that leaves only folders, which `bough doctor` reports.
-        await remove_made(store, home, affected.records)
-        return receipt
+        yield
 
 
 async def export_bundle(store: EventStore, cid: UUID, file: IO[bytes], home: Path, *, salvage: bool = False) -> None:
@@ -372,7 +404,7 @@ def replace_file(path: Path, *, exist_ok: bool) -> Generator[IO[bytes]]:
         StoreError: The file cannot be written.
     """
     if path.exists() and not exist_ok:
-        raise Conflict(f"{path} already exists", hint="choose another name, or exist_ok=True (--force) to replace it")
+        raise Conflict(f"{path} already exists", hint="choose another name, or pass exist_ok=True to replace it")
     # In the same folder, because a rename is atomic only in one file system.
     try:
         handle, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")
@@ -398,19 +430,6 @@ def _open_bundle(path: Path) -> IO[bytes]:
         return path.open("rb")
     except OSError as error:
         raise InvalidInput(f"{path} cannot be read: {error.strerror}", hint="give a bundle") from error
-
-
-@asynccontextmanager
-async def _use_store(store: Any, settings: Settings, *, create: bool = True) -> AsyncGenerator[Any]:
-    """Yield a store. One that is given by its URL, or by the settings, is opened and closed again."""
-    if store is not None and not isinstance(store, str):
-        yield store
-        return
-    opened = await open_store(store or settings.store, create=create, keep_copy=settings.copy_before_upgrade)
-    try:
-        yield opened
-    finally:
-        await opened.aclose()
 
 
 async def _resolve_deleted(store: EventStore, name: str) -> UUID:

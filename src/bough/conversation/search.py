@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from types import NoneType
 
-from bough.events import open_store
+from bough.events.open import use_store
 from bough.events.record import MessageQuery, OnIndexed, SearchPage
 from bough.events.store import EventStore
 from bough.settings import Settings
@@ -44,10 +44,6 @@ async def search_store(
     on_indexed: OnIndexed | None = None,
 ) -> SearchPage:
     """Return messages of a store. A store given by its URL is opened and closed again. See `EventStore.search`."""
-    if store is not None and not isinstance(store, str):
-        return await store.search(query, on_indexed=on_indexed)
-    opened = await open_store((settings or Settings.load()).store if store is None else store)
-    try:
+    settings = settings or Settings.load()
+    async with use_store(store or settings.store, keep_copy=settings.copy_before_upgrade) as opened:
         return await opened.search(query, on_indexed=on_indexed)
-    finally:
-        await opened.aclose()

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iter
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeAlias, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, TypeVar, Unpack, cast, overload
 from uuid import UUID
 
 from pydantic_ai.messages import ModelMessage
@@ -151,46 +151,33 @@ class Conversation(Generic[T]):
         narrowed: Any = {"tags": tags, "since": since, "project": project}
         return portal().call(AsyncConversation.search, text, limit=limit, cursor=cursor, **narrowed, **options)
 
-    @overload
     @classmethod
     def delete(
         cls,
         id: UUID | str,
         *,
-        erase: Literal[True],
         store: EventStore | str | None = None,
         settings: Settings | None = None,
         server: str | None = None,
         api_key: str | None = None,
-    ) -> ErasureReceipt: ...
-
-    @overload
-    @classmethod
-    def delete(
-        cls,
-        id: UUID | str,
-        *,
-        erase: bool = False,
-        store: EventStore | str | None = None,
-        settings: Settings | None = None,
-        server: str | None = None,
-        api_key: str | None = None,
-    ) -> ErasureReceipt | None: ...
-
-    @classmethod
-    def delete(
-        cls,
-        id: UUID | str,
-        *,
-        erase: bool = False,
-        store: EventStore | str | None = None,
-        settings: Settings | None = None,
-        server: str | None = None,
-        api_key: str | None = None,
-    ) -> ErasureReceipt | None:
+    ) -> None:
         """Delete a conversation; see `AsyncConversation.delete`."""
         options: Any = {"store": store, "settings": settings, "server": server, "api_key": api_key}
-        return portal().call(AsyncConversation.delete, id, erase=erase, **options)
+        portal().call(AsyncConversation.delete, id, **options)
+
+    @classmethod
+    def erase(
+        cls,
+        id: UUID | str,
+        *,
+        store: EventStore | str | None = None,
+        settings: Settings | None = None,
+        server: str | None = None,
+        api_key: str | None = None,
+    ) -> ErasureReceipt:
+        """Delete a conversation so that no byte of its content remains; see `AsyncConversation.erase`."""
+        options: Any = {"store": store, "settings": settings, "server": server, "api_key": api_key}
+        return portal().call(AsyncConversation.erase, id, **options)
 
     @classmethod
     def export(

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from bough.errors import InvalidInput
 from bough.extras import explain_missing_package
 from bough.portal import portal
 
 if TYPE_CHECKING:
-    from bough.events.store import StoreAdmin
+    from bough.events.store import EventStore, StoreAdmin
     from bough.types import Clock
+
+StoreT = TypeVar("StoreT", bound="EventStore")
 
 _SQLITE = "sqlite:///"
 _POSTGRES = ("postgresql://", "postgres://")
@@ -59,6 +61,21 @@ async def open_store(
         f"invalid store URL {url!r}",
         hint="use memory:, sqlite:///relative/path.db, sqlite:////absolute/path.db or postgresql://…",
     )
+
+
+@asynccontextmanager
+async def use_store(
+    store: StoreT | str, *, create: bool = True, keep_copy: bool = True
+) -> AsyncGenerator[StoreT | StoreAdmin]:
+    """Yield a store. One that is given by its URL is opened as `open_store` does, and closed after the block."""
+    if not isinstance(store, str):
+        yield store
+        return
+    opened = await open_store(store, create=create, keep_copy=keep_copy)
+    try:
+        yield opened
+    finally:
+        await opened.aclose()
 
 
 @contextmanager

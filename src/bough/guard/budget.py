@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from uuid import UUID
 
 from bough.errors import Conflict, InvalidInput, NotFound
+from bough.events.open import use_store
 from bough.events.side_tables import SideTables, Tables
 from bough.types import Json, new_id
 
@@ -118,7 +118,7 @@ class Budget:
             NotFound: The budget has no bounds, and the store has none with this id.
             Conflict: The store has a budget with this id and other bounds.
         """
-        async with _use_store(store) as log:
+        async with use_store(store) as log:
             await record_budgets(log, (self,))
 
     async def usage(self, store: EventStore | str) -> Spending:
@@ -130,12 +130,12 @@ class Budget:
         Raises:
             NotFound: The store has no budget with this id.
         """
-        async with _use_store(store) as log:
+        async with use_store(store) as log:
             return (await _read(log, self.id)).spending
 
     async def remaining(self, store: EventStore | str) -> Remainder:
         """Return what is left, without what requests in flight may cost. Reads one row. Raises: see `usage`."""
-        async with _use_store(store) as log:
+        async with use_store(store) as log:
             account = await _read(log, self.id)
         left = {name: max(bound - account.spent[name], 0) for name, bound in account.bounds.items()}
         usd = left["usd"] / _NANOS if "usd" in left else None
@@ -160,7 +160,7 @@ class Budget:
         changed = Budget(usd=usd, tokens=tokens, requests=requests, id=self.id)
         if not changed.bounds:
             raise InvalidInput("a budget needs a bound", hint="for example change(store, usd=10)")
-        async with _use_store(store) as log:
+        async with use_store(store) as log:
             row = await log.transaction(BUDGETS, lambda tables: tables.one("budget.change", **changed._columns))
         if row is None:
             raise _make_missing(self.id)
@@ -363,20 +363,6 @@ def _make_missing(id: str) -> NotFound:
 
 async def _read(store: EventStore, id: str) -> Account:
     return await store.transaction(BUDGETS, lambda tables: read_account(tables, id), read_only=True, small=True)
-
-
-@asynccontextmanager
-async def _use_store(store: EventStore | str) -> AsyncGenerator[EventStore]:
-    if not isinstance(store, str):
-        yield store
-        return
-    from bough.events import open_store
-
-    opened = await open_store(store)
-    try:
-        yield opened
-    finally:
-        await opened.aclose()
 
 
 def reserve(tables: Tables, budgets: Sequence[Budget], hold: Hold, amount: Amount) -> bool:

@@ -38,7 +38,7 @@ def test_it_has_the_methods_of_a_local_one_with_the_same_parameters() -> None:
     local, remote = public_members(AsyncConversation), public_members(RemoteConversation)
     assert not local.keys() - remote.keys()
     assert remote.keys() - local.keys() == {"refresh", "server"}
-    of_any_store = {"create", "open", "list", "search", "delete", "export", "import_"}
+    of_any_store = {"create", "open", "list", "search", "delete", "erase", "export", "import_"}
     for name in local.keys() - of_any_store:  # AsyncConversation's take `server=` and call these
         assert parameters_of(remote[name]) == parameters_of(local[name]), name
 

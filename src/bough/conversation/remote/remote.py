@@ -45,7 +45,7 @@ from bough.events.content import Source
 from bough.events.draft import parse_id
 from bough.events.erasure.receipt import ErasureReceipt
 from bough.events.model import Event, FilePart, ImagePart, UserMessage
-from bough.events.record import Ancestry, ConversationFilter, Page, SearchPage
+from bough.events.record import Ancestry, ConversationFilter, DeleteMode, Page, SearchPage
 from bough.types import JsonObject, new_id, require_type
 
 
@@ -172,17 +172,15 @@ class RemoteConversation(RemoteRuns[T]):
         return SearchPage(items=[read_hit(item) for item in page["items"]], next_cursor=page["next_page_id"])
 
     @classmethod
-    async def delete(
-        cls, id: UUID | str, *, erase: bool = False, server: str, api_key: str | None = None
-    ) -> ErasureReceipt | None:
-        """Delete or erase a conversation on a server; see `AsyncConversation.delete`. Erasing needs the role admin."""
-        transport = ServerTransport(server, api_key)
-        try:
-            query = {"mode": "erase" if erase else "tombstone"}
-            document = await transport.send("DELETE", f"/api/conversations/{_whole_id(id)}", query=query)
-        finally:
-            await transport.aclose()
-        return ErasureReceipt.from_json(document["erasure"]) if erase else None
+    async def delete(cls, id: UUID | str, *, server: str, api_key: str | None = None) -> None:
+        """Delete a conversation on a server; see `AsyncConversation.delete`."""
+        await _send_deletion(id, "tombstone", server, api_key)
+
+    @classmethod
+    async def erase(cls, id: UUID | str, *, server: str, api_key: str | None = None) -> ErasureReceipt:
+        """Erase a conversation on a server; see `AsyncConversation.erase`."""
+        document = await _send_deletion(id, "erase", server, api_key)
+        return ErasureReceipt.from_json(document["erasure"])
 
     @classmethod
     async def import_(
@@ -364,6 +362,14 @@ class RemoteConversation(RemoteRuns[T]):
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
+
+
+async def _send_deletion(id: UUID | str, mode: DeleteMode, server: str, api_key: str | None) -> JsonObject:
+    transport = ServerTransport(server, api_key)
+    try:
+        return await transport.send("DELETE", f"/api/conversations/{_whole_id(id)}", query={"mode": mode})
+    finally:
+        await transport.aclose()
 
 
 def _whole_id(id: UUID | str) -> UUID:

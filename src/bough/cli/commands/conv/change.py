@@ -14,8 +14,8 @@ from bough.cli.progress import Progress
 from bough.cli.render import Report, renderer_for
 from bough.cli.target import Target, short
 from bough.cli.text import Line, harmless, line, one_line
-from bough.conversation.collection import Affected, delete_conversations, find_affected
-from bough.errors import InvalidInput
+from bough.conversation.collection import Affected, delete_conversations, erase_conversation, find_affected
+from bough.errors import Conflict, InvalidInput
 from bough.events.erasure.receipt import ErasureReceipt
 from bough.events.record import ConversationRecord
 from bough.events.store import DeleteMode
@@ -147,15 +147,23 @@ async def _delete(
 ) -> ErasureReceipt | None:
     """Delete conversations, and report the seconds that it takes: an erasure rewrites the store."""
     async with options.open_settings_store(settings) as store:
-        deletion = asyncio.ensure_future(delete_conversations(store, settings.home, affected, mode, force=force))
+        if mode != "erase":
+            deletion = delete_conversations(store, settings.home, affected, mode, interrupt=force)
+        else:
+            deletion = erase_conversation(store, settings.home, affected, interrupt=force)
+        running = asyncio.ensure_future(deletion)
         try:
             seconds = 0
-            while not (await asyncio.wait({deletion}, timeout=1))[0]:
+            while not (await asyncio.wait({running}, timeout=1))[0]:
                 seconds += 1
                 progress(seconds)
-            return deletion.result()
+            return running.result()
+        except Conflict as conflict:
+            if force:
+                raise
+            raise Conflict(str(conflict), hint="--force interrupts it first", details=conflict.details) from conflict
         finally:
-            deletion.cancel()
+            running.cancel()
 
 
 def _confirm(affected: Affected, mode: DeleteMode, *, yes: bool, json: bool) -> None:

@@ -69,6 +69,8 @@ def export(
     exporter = _Exporter(options.load_settings(home, store), target, kind, progress, salvage=salvage)
     if output is None:
         return _write_to_stdout(exporter, json=json)
+    if output.exists() and not force:
+        raise Conflict(f"{output} already exists", hint="choose another name, or pass --force to replace it")
     with replace_file(output, exist_ok=force) as file:
         record = asyncio.run(exporter.write(file))
     return Report(
