@@ -24,8 +24,8 @@ _JOINERS: Final = "\u200c\u200d"
 
 def plain(text: str, max_chars: int = MAX_CELL_CHARS) -> str:
     """Return a text in one line, without control characters and without marks that change the direction of writing."""
-    shown = text[: max_chars + 1]
-    line = " ".join("".join(map(_visible, shown)).split())
+    beginning = text[: max_chars + 1]
+    line = " ".join("".join(map(_visible, beginning)).split())
     return line if len(text) <= max_chars else f"{line[:max_chars]}…"
 
 

@@ -264,10 +264,10 @@ def _seconds(key: str, value: Any) -> float | None:
 
 def _boolean(key: str, value: Any) -> bool:
     words = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
-    known = value if isinstance(value, bool) else words.get(str(value).lower())
-    if known is None:
+    parsed = value if isinstance(value, bool) else words.get(str(value).lower())
+    if parsed is None:
         raise InvalidInput(f"setting `{key}` must be true or false, not {value!r}", hint="leave it out for its default")
-    return known
+    return parsed
 
 
 def _choice(*choices: str) -> Any:

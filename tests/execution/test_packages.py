@@ -164,7 +164,7 @@ async def test_what_is_installed_later_is_there_and_another_python_is_refused(
     with pytest.raises(InvalidInput, match=r"was for Python 3\.\d+, and is for Python 3\.7 now"):
         await executor.execute(CodeExecutionInput(code="print(1)"))
     (tmp_path / ".venv").rename(tmp_path / "gone")
-    with pytest.raises(InvalidInput, match="is not there"):
+    with pytest.raises(InvalidInput, match="does not exist"):
         await executor.execute(CodeExecutionInput(code="print(1)"))
 
 
@@ -225,7 +225,7 @@ def _empty(path: Path) -> Path:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda folder: folder, "is not there"),
+        (lambda folder: folder, "does not exist"),
         (_file, "is a file"),
         (_empty, "has no installed packages"),
         (lambda folder: f"{folder}\0", "cannot be read"),

@@ -38,14 +38,14 @@ class Packages:
 
     Attributes:
         root: The environment, without links.
-        named: The path by which it was given, absolute; it may be a link to `root`.
+        given_path: The path by which the environment was given, absolute; it may be a link to `root`.
         folder: The folder of `root` with the packages.
         version: The Python for which they were installed; None if the folder does not say.
         stamp: Device, number and change time of `folder`; another one means that something was installed or removed.
     """
 
     root: str
-    named: str
+    given_path: str
     folder: str
     version: Version | None
     stamp: tuple[int, int, int]
@@ -64,23 +64,27 @@ class Packages:
         """
         text: str = os.fspath(path)
         # Absolute from here on: a later change of the working folder must not choose another environment.
-        named: str = os.path.abspath(os.path.expanduser(text))
+        given_path: str = os.path.abspath(os.path.expanduser(text))
         try:
-            return cls._find(named)
+            return cls._find(given_path)
         except (OSError, ValueError) as error:
-            raise InvalidInput(f"packages: {named[:200]!r} cannot be read: {error}", hint="give a folder") from error
+            raise InvalidInput(
+                f"packages: {given_path[:200]!r} cannot be read: {error}", hint="give a folder"
+            ) from error
 
     @classmethod
-    def _find(cls, named: str) -> Self:
+    def _find(cls, given_path: str) -> Self:
         # Resolved once: a program that writes to the folder of a link could lead later runs elsewhere.
-        given = os.path.realpath(named)
-        if not os.path.exists(given):
-            raise InvalidInput(f"packages: {named} is not there", hint="python3 -m venv .venv, then give its folder")
-        if not os.path.isdir(given):
-            raise InvalidInput(f"packages: {named} is a file", hint="give the folder of a virtual environment")
-        root = _find_environment(given)
-        if root != given:
-            named = root
+        real_path = os.path.realpath(given_path)
+        if not os.path.exists(real_path):
+            raise InvalidInput(
+                f"packages: {given_path} does not exist", hint="python3 -m venv .venv, then give its folder"
+            )
+        if not os.path.isdir(real_path):
+            raise InvalidInput(f"packages: {given_path} is a file", hint="give the folder of a virtual environment")
+        root = _find_environment(real_path)
+        if root != real_path:
+            given_path = root
         folder, version = _find_folder(root)
         # A cloned folder can have an `.venv` whose `site-packages` is a link to a person's home.
         if os.path.realpath(folder) != folder:
@@ -90,7 +94,7 @@ class Packages:
             )
         stamp = _stamp(folder)  # before the packages are read: what is installed meanwhile is read the next time
         version = _agree(folder, version, _read_versions(folder))
-        return cls(root=root, named=named, folder=folder, version=version, stamp=stamp)
+        return cls(root=root, given_path=given_path, folder=folder, version=version, stamp=stamp)
 
     @property
     def is_current(self) -> bool:
@@ -112,7 +116,7 @@ class Packages:
                 f"packages: {self.root} was for {_say(self.version)}, and is for {_say(present.version)} now",
                 hint="make a new executor for it",
             )
-        return replace(present, named=self.named)
+        return replace(present, given_path=self.given_path)
 
     def find_interpreters(self) -> tuple[Interpreter, ...]:
         """Return the interpreters of this machine that can import the packages, the preferred one first.
@@ -168,7 +172,7 @@ class Packages:
         """Return guards that also cover the environment, and a link that names it, where they are in a workspace."""
         top = os.path.realpath(workspace)
         # The link by its own name: its target decides what the next `.venv/bin/python` of a person is.
-        link = os.path.join(os.path.realpath(os.path.dirname(self.named)), os.path.basename(self.named))
+        link = os.path.join(os.path.realpath(os.path.dirname(self.given_path)), os.path.basename(self.given_path))
         inside = [os.path.relpath(path, top) for path in (self.root, link) if path != top and _contains(top, path)]
         return replace(guards, paths=tuple(dict.fromkeys((*guards.paths, *inside))))
 

@@ -38,7 +38,7 @@ class Spending:
     """What has been used of a budget.
 
     Attributes:
-        usd: Dollars. Usage whose price nobody knows counts as 0 here, if it comes from a tool or an analyzer.
+        usd: Dollars. Usage of tools and analyzers without a known price counts as 0.
         tokens: Input and output tokens.
         requests: Requests to models.
         in_flight: Requests that were sent and have no response yet; their amounts are not part of the others.
@@ -325,8 +325,8 @@ async def record_budgets(store: EventStore, budgets: Sequence[Budget]) -> None:
 
 def _require_same(budget: Budget, account: Account) -> None:
     columns = budget._columns  # pyright: ignore[reportPrivateUsage]
-    given = {"usd": columns["usd_nanos"], "tokens": budget.tokens, "requests": budget.requests}
-    bounds = {name: bound for name, bound in given.items() if bound is not None}
+    requested = {"usd": columns["usd_nanos"], "tokens": budget.tokens, "requests": budget.requests}
+    bounds = {name: bound for name, bound in requested.items() if bound is not None}
     if bounds and bounds != account.bounds:
         raise Conflict(
             f"the budget {budget.id!r} exists with other bounds: {_describe(account)}",
@@ -372,7 +372,7 @@ def reserve(tables: Tables, budgets: Sequence[Budget], hold: Hold, amount: Amoun
         False if the amount is not left, or a budget is missing, or has a bound of cost and the price is not known.
     """
     for number, budget in enumerate(budgets):
-        held = tables.one(
+        row = tables.one(
             "budget.reserve",
             budget=budget.id,
             conversation=hold.conversation,
@@ -380,7 +380,7 @@ def reserve(tables: Tables, budgets: Sequence[Budget], hold: Hold, amount: Amoun
             tokens=amount.tokens,
             nanos=amount.nanos,
         )
-        if held is None:
+        if row is None:
             if number:
                 release(tables, hold, Amount(0, 0), requests=0)
             return False

@@ -68,7 +68,7 @@ class AgentConfig:
     def load(
         cls, path: Path | None = None, *, settings: Settings | None = None, cwd: Path | None = None
     ) -> AgentConfig:
-        """Read and validate the configuration; it is empty if there is no file.
+        """Read and validate the configuration. Without a file, the result is empty.
 
         Values of an untrusted file that would replace or widen the home's are ignored and listed in `file.ignored`.
 

@@ -63,7 +63,7 @@ class ConfigFile:
     """A configuration merged with the files that it extends.
 
     Attributes:
-        path: The requested file; None if there is no configuration.
+        path: The configuration file; None without one.
         data: The values.
         places: File and line of each value.
         digests: The sha256 of the parsed bytes of each file.

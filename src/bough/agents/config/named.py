@@ -61,7 +61,7 @@ class NamedParts:
         from_functions = [
             _make_hook(data, functions[label]) for data in recorded if (label := data.get("function")) in functions
         ]
-        # Hooks that the log does not have are left out, so that a new hook does not change an old conversation.
+        # Only recorded hooks: a hook that is added to the configuration must not change an old conversation.
         configured = [hook for hook in hooks if hook.to_json() in recorded]
         return HookSet((*configured, *from_functions))
 

@@ -298,11 +298,11 @@ def _unknown_model(name: str) -> InvalidInput:
 def _find_near(name: str, known_names: list[str]) -> str | None:
     """Return the model string most similar to `name`, compared with and without its provider; None if none is."""
     # Providers in `_KEYED` come last, so that they replace other providers of the same model in the dict.
-    sorted_names = sorted(known_names, key=lambda known: known.partition(":")[0] in _KEYED)
+    sorted_names = sorted(known_names, key=lambda known_name: known_name.partition(":")[0] in _KEYED)
     candidates: dict[str, str] = {}
-    for known in sorted_names:
-        candidates[known] = known
-        candidates[known.partition(":")[2]] = known
+    for known_name in sorted_names:
+        candidates[known_name] = known_name
+        candidates[known_name.partition(":")[2]] = known_name
     candidates[OFFLINE] = OFFLINE
     near = get_close_matches(name, candidates, 1, cutoff=0.7)
     return candidates[near[0]] if near else None

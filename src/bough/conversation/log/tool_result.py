@@ -196,19 +196,19 @@ class _FileBudget:
         return value
 
     def _limit_items(self, items: Sequence[Any]) -> list[Any]:
-        kept: list[Any] = []
+        parts: list[Any] = []
         uncounted: list[int] = []
         for item in items:
             file = self._measure(item)
             if file is None or self._take(file[0]):
-                kept.append(self.limit(item) if file is None else item)
+                parts.append(self.limit(item) if file is None else item)
             elif self._notes < MAX_NOTES:
-                kept.append(self._note(*file))
+                parts.append(self._note(*file))
             else:
                 uncounted.append(file[0] * 3 // 4)
         if uncounted:
-            kept.append(f"[{len(uncounted)} more files of {sum(uncounted)} bytes were left out: {_REASON}]")
-        return kept
+            parts.append(f"[{len(uncounted)} more files of {sum(uncounted)} bytes were left out: {_REASON}]")
+        return parts
 
     def _take(self, size: int) -> bool:
         needed = size + _FIELD_BYTES

@@ -227,7 +227,8 @@ class RunBudgets:
         accounts, holds = await store.transaction(BUDGETS, look, read_only=True)
         if amount.nanos is None and any("usd" in account.bounds for account in accounts):
             raise make_unpriced(model.model_name)
-        lost = [(id, hold) for id, held in holds.items() for hold in held if await self._is_lost(hold)]
+        by_budget = [(id, hold) for id, budget_holds in holds.items() for hold in budget_holds]
+        lost = [(id, hold) for id, hold in by_budget if await self._is_lost(hold)]
         if lost:
             await store.transaction(BUDGETS, lambda tables: [charge_hold(tables, id, hold) for id, hold in lost])
             accounts, _ = await store.transaction(BUDGETS, look, read_only=True)

@@ -1,8 +1,8 @@
 """Search over the messages of a store: an index beside the log, which catches up when someone searches.
 
-A store in which nobody has searched has no index. The first search creates it and indexes all messages, in batches
-between which others write; from then on, a trigger notes each new message in a queue, and the next search indexes the
-queue first. Appends thus write one narrow row per message and split no text into words.
+A store has no index until its first search, which creates the index and adds all messages in batches, between which
+other writers commit. From then on, a trigger adds each new message to a queue, and the next search indexes the queue
+first. So an append writes one narrow row for each message, and does not split text into words.
 
 Only a conversation's own events are indexed, so that a message which forks share is one hit, in the conversation that
 has it. The index has what the log has: masked secrets are masked. Its rows go with the events, by triggers.
@@ -131,9 +131,9 @@ def _collect(tables: Tables) -> bool:
     position = tables.one("search.build")
     if position is None:
         return False
-    place = {"cid": position[0], "seq": position[1], "limit": _COLLECTED_EVENTS}
-    tables.run("search.collect", **place)
-    following = tables.one("search.next_build", **place)
+    position_and_limit = {"cid": position[0], "seq": position[1], "limit": _COLLECTED_EVENTS}
+    tables.run("search.collect", **position_and_limit)
+    following = tables.one("search.next_build", **position_and_limit)
     if following is None:
         tables.run("search.end_build")
         return False
@@ -145,17 +145,17 @@ def _index_batch(tables: Tables) -> int:
     """Index the next messages and return their number; 0 if none waits."""
     tables.run("search.lock")
     waiting = tables.run("search.peek", limit=_BATCH_MESSAGES)
-    taken, missing, size = list[tuple[int, int]](), list[tuple[int, int]](), 0
+    batch, missing, size = list[tuple[int, int]](), list[tuple[int, int]](), 0
     for cid, seq, size_bytes, is_indexed in waiting:
-        if taken and size + size_bytes > _BATCH_BYTES:
+        if batch and size + size_bytes > _BATCH_BYTES:
             break
-        taken.append((cid, seq))
+        batch.append((cid, seq))
         size += size_bytes
         if not is_indexed:
             missing.append((cid, seq))
-    if not taken:
+    if not batch:
         return 0
-    tables.run("search.take", keys=json.dumps(taken))
+    tables.run("search.take", keys=json.dumps(batch))
     keys = json.dumps(missing)
     # Before the texts are read: an erasure in between would leave the words of what it erased.
     tables.run("search.hold", keys=keys)
@@ -165,7 +165,7 @@ def _index_batch(tables: Tables) -> int:
         text = json.dumps(documents, ensure_ascii=False)
         tables.run("search.add_documents", documents=text)
         tables.run("search.add_words", documents=text)
-    return len(taken)
+    return len(batch)
 
 
 def _make_documents(tables: Tables, messages: Sequence[_Message]) -> list[tuple[int, int, int, int, str]]:
@@ -285,11 +285,11 @@ def _find_page(tables: Tables, query: MessageQuery, terms: Terms, before: int) -
             is_same = bool(candidates) and candidates[-1][2:4] == row[2:4]  # another part of the same message
             if not is_same and query.tags.items() <= load(row.tags).items():
                 candidates.append(row)
-    shown = candidates[: query.limit]
+    page = candidates[: query.limit]
     is_last = len(candidates) <= query.limit
     # All parts of a message come after its first one, whose id is the lowest.
-    cursor = None if is_last else encode_cursor(shown[-1].id - shown[-1].part, 0)
-    return SearchPage(items=_make_hits(tables, shown, terms), next_cursor=cursor)
+    cursor = None if is_last else encode_cursor(page[-1].id - page[-1].part, 0)
+    return SearchPage(items=_make_hits(tables, page, terms), next_cursor=cursor)
 
 
 def _make_hits(tables: Tables, candidates: Sequence[_Candidate], terms: Terms) -> list[SearchHit]:

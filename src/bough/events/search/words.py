@@ -152,7 +152,7 @@ def cut_snippet(text: str, terms: Terms) -> Snippet:
     if start:  # at the beginning of a word, if one begins before the match
         start = next((match.end() for match in re.finditer(r"\s", text[start:first])), 0) + start
     stop = min(len(text), start + _SNIPPET_CHARS)
-    before, after = "…" if start else "", "…" if stop < len(text) else ""
-    shift = len(before) - start
+    prefix, suffix = "…" if start else "", "…" if stop < len(text) else ""
+    shift = len(prefix) - start
     matches = [(lo + shift, min(hi, stop) + shift) for lo, hi in ranges if start <= lo < stop]
-    return Snippet(before + re.sub(r"\s", " ", text[start:stop]) + after, tuple(matches))
+    return Snippet(prefix + re.sub(r"\s", " ", text[start:stop]) + suffix, tuple(matches))

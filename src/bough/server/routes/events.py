@@ -122,10 +122,10 @@ async def repeat_turn(id: ConversationId, body: Repeat, access: Writer) -> Messa
     journal = Journal(access.store, source.id)
     try:
         await journal.catch_up()
-        found = await find_message(journal, record.root, Turn(body.turn), source=source)
+        recorded = await find_message(journal, record.root, Turn(body.turn), source=source)
     finally:
         await journal.aclose()
-    message = found if body.id is None else found.model_copy(update={"id": body.id})
+    message = recorded if body.id is None else recorded.model_copy(update={"id": body.id})
     if body.id is None or not await _was_sent(access, id, message):
         await _say(access, record, message, run=body.run)
     return MessageSent(event_id=message.id, head=(await access.store.get(id)).head)

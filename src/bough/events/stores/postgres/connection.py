@@ -157,8 +157,9 @@ def compact_tables(db: Db) -> str | None:
         if not db.closed:
             db.execute("reset statement_timeout")
     # The detail begins with the dead rows that an open transaction still sees, in every language of the server.
-    kept = sum(int(count[0]) for detail in notes if (count := re.search(r"\d+", detail)))
-    return f"{kept} dead rows are still visible to an open transaction" if kept else None
+    counts = [re.search(r"\d+", detail) for detail in notes]
+    dead_rows = sum(int(count[0]) for count in counts if count is not None)
+    return f"{dead_rows} dead rows are still visible to an open transaction" if dead_rows else None
 
 
 def store_error(url: str, error: BaseException) -> BoughError:

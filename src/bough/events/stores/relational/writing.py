@@ -169,15 +169,17 @@ class RelationalWriting(RelationalReading):
         named_by = [*([] if row.deleted else [cid]), *readers]
         owner = self.get(named_by[0]).owner if named_by else None
         # Before the stubs: their update fires the triggers that delete rows of side tables.
-        before = self.count_rows()
+        counts_before = self.count_rows()
         events, size = self._erase(row)
         # A tombstone may have content again: an import can revive it after an erasure.
         if row.deleted and events == 0 and earlier is not None:
             return earlier
         if not row.deleted:
             self._mark_deleted(cid)
-        after, remains = self.count_rows(), self.lock_row(cid)
-        blobs, kept_states, tasks = (before.get(name, 0) - after.get(name, 0) for name in ("blob", "snapshot", "task"))
+        counts_after, remains = self.count_rows(), self.lock_row(cid)
+        blobs, kept_states, tasks = (
+            counts_before.get(name, 0) - counts_after.get(name, 0) for name in ("blob", "snapshot", "task")
+        )
         receipt = ErasureReceipt(
             id=cid,
             erased_at=moment(self.now()),

@@ -76,8 +76,8 @@ def open_file(path: Path, *, keep_copy: bool = False) -> OpenedFile:
         return _open_for_reading(path)
     old_version = _upgrade(path, keep_copy=keep_copy)
     if old_version is not None:
-        kept = _copy_path(path, old_version) if keep_copy else None
-        log_upgrade(str(path), old_version, migrations("sqlite")[-1].version, copy=kept)
+        copy = _copy_path(path, old_version) if keep_copy else None
+        log_upgrade(str(path), old_version, migrations("sqlite")[-1].version, copy=copy)
     return OpenedFile(path, StoreFile(path))
 
 
