@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sqlite3
 from collections.abc import Callable
 from contextlib import aclosing
 from pathlib import Path
@@ -16,6 +17,7 @@ from bough.agents.spec import AgentSpec
 from bough.errors import BoughError, Conflict, InvalidInput, NotFound, PermissionDenied
 from bough.events import PostgresEventStore, open_store
 from bough.events.lease import hold_lease
+from bough.server.auth.owned import OwnedStore
 from bough.settings import Settings
 from bough.testing import ScriptedModel, tool_call
 from bough.testing.postgres import drop_schema
@@ -110,18 +112,58 @@ async def test_no_table_of_postgres_has_a_word_of_an_erased_conversation(postgre
 
     chance, schema = random.Random(5), f"test_{new_id().hex}"
     words = [f"{chance.getrandbits(160):040x}" for _ in range(600)]
-    async with aclosing(await PostgresEventStore.open(postgres, schema=schema)) as store:
-        id, fork = await write_tree(store, words, chance)
-        receipt = await store.erase(id)
-        assert (receipt.forks, receipt.is_compacted) == ((fork,), True), receipt
-        assert any("WAL" in name for name in receipt.not_covered)
-        with Connection.connect(postgres, autocommit=True) as db:
-            db.execute("checkpoint")
-            row = db.execute("show data_directory").fetchone()
-        left = files_with(Path(row[0] if row else ""), words)
-        assert {name for name in left if not name.startswith("pg_wal")} == set()
-        assert await store.erase(id) == receipt
-    drop_schema(postgres, schema)
+    try:
+        async with aclosing(await PostgresEventStore.open(postgres, schema=schema)) as store:
+            id, fork = await write_tree(store, words, chance)
+            receipt = await store.erase(id)
+            assert (receipt.forks, receipt.is_compacted) == ((fork,), True), receipt
+            assert any("WAL" in name for name in receipt.not_covered)
+            with Connection.connect(postgres, autocommit=True) as db:
+                db.execute("checkpoint")
+                row = db.execute("show data_directory").fetchone()
+            left = files_with(Path(row[0] if row else ""), words)
+            assert {name for name in left if not name.startswith("pg_wal")} == set()
+            assert await store.erase(id) == receipt
+    finally:
+        drop_schema(postgres, schema)
+
+
+async def test_a_view_of_one_owner_erases_nothing_that_runs(settings: Settings) -> None:
+    async with aclosing(await open_store(settings.store)) as store:
+        record = await store.create(owner="red")
+        view = OwnedStore(store, "red")
+        async with hold_lease(store, record.id):
+            with pytest.raises(Conflict):
+                await AsyncConversation.erase(record.id, store=view, settings=settings)
+        with pytest.raises(NotFound):
+            await AsyncConversation.erase(record.id, store=OwnedStore(store, "blue"), settings=settings)
+        receipt = await AsyncConversation.erase(record.id, store=view, settings=settings)
+        assert (receipt.owner, receipt.is_compacted) == ("red", False)
+        assert (await store.erase(record.id)).is_compacted
+        again = await AsyncConversation.erase(record.id, store=view, settings=settings)
+        assert again.is_compacted, "what the operator has compacted stays so"
+
+
+async def test_a_copy_from_before_an_upgrade_is_named(settings: Settings) -> None:
+    async with aclosing(await open_store(settings.store)) as store:
+        record = await store.create()
+        (settings.home / "bough.db.schema-1").write_text("old")
+        receipt = await store.erase(record.id)
+    assert any("bough.db.schema-1" in place for place in receipt.not_covered)
+
+
+async def test_an_open_reader_does_not_hold_up_an_erasure(settings: Settings) -> None:
+    """It is told in the receipt, and erasing again empties the log."""
+    async with aclosing(await open_store(settings.store)) as store:
+        record = await store.create(events=make_messages("secret"))
+        reader = sqlite3.connect(settings.home / "bough.db")
+        reader.execute("begin")
+        reader.execute("select count(*) from event").fetchone()
+        receipt = await store.erase(record.id)
+        assert not receipt.is_compacted
+        assert "a reader" in receipt.not_covered[0]
+        reader.close()
+        assert (await store.erase(record.id)).is_compacted
 
 
 def test_an_erased_conversation_leaves_a_receipt(settings: Settings, tmp_path: Path, scripted: Spec) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from bough import AgentSpec, AsyncConversation, Conversation, SearchPage, Secrets
 from bough.errors import InvalidInput, NotSupported
+from bough.events.model import StateChanged, UserMessage
 from bough.events.store import EventStore
 from bough.settings import Settings
 from bough.testing import tool_call
@@ -95,3 +96,27 @@ async def test_a_bad_argument_is_refused_with_a_hint(store: EventStore, given: d
 async def test_what_a_server_cannot_take_is_refused_before_it_is_asked(given: dict[str, Any]) -> None:
     with pytest.raises(NotSupported):
         await AsyncConversation.search("word", server="http://127.0.0.1:1", **given)
+
+
+async def test_messages_from_the_far_future_are_found(store: EventStore, settings: Settings) -> None:
+    """As a log that was imported may have them: none may keep others from being indexed."""
+    moment = datetime(9999, 12, 31, 23, 59, tzinfo=UTC)
+    for text in ("late one", "late two", "late three"):
+        await store.create(events=[UserMessage.text(text).model_copy(update={"ts": moment})])
+        assert (await AsyncConversation.search("late", store=store, settings=settings)).items
+    await store.create(events=[UserMessage.text("late now")])
+    assert len((await AsyncConversation.search("late", store=store, settings=settings)).items) == 4
+
+
+async def test_a_rare_tag_is_found_among_many_matches(store: EventStore, settings: Settings) -> None:
+    for number in range(60):
+        tagged = StateChanged(changes={"tags": {"rare": "no" if number else "yes"}})
+        await store.create(events=[tagged, UserMessage.text("a word")])
+    page = await AsyncConversation.search("word", tags={"rare": "yes"}, limit=2, store=store, settings=settings)
+    assert (len(page.items), page.next_cursor) == (1, None)
+
+
+async def test_searching_creates_no_store(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'mistyped.db'}"
+    assert (await AsyncConversation.search("word", store=url)).items == []
+    assert list(tmp_path.iterdir()) == []

@@ -30,6 +30,30 @@ def test_a_tenant_erases_its_own_conversations_only(serving: Any, new_key: Any) 
         assert ours.delete(path, **erase).json() == answer, "the receipt outlives the row"
 
 
+def test_an_erased_id_that_another_tenant_uses_is_not_erased_again(serving: Any, new_key: Any) -> None:
+    red, blue = (new_key(tenant=tenant, role="admin") for tenant in ("red", "blue"))
+    with serving() as server, server.client(red.text) as ours, server.client(blue.text) as theirs:
+        id = ours.post("/api/conversations", json={}).json()["id"]
+        path, erase = f"/api/conversations/{id}", {"params": {"mode": "erase"}}
+        assert ours.delete(path, **erase).is_success
+        assert theirs.post("/api/conversations", json={"id": id, "title": "blue's"}).is_success
+        assert ours.delete(path, **erase).status_code == 404
+        assert theirs.get(path).json()["title"] == "blue's"
+        assert theirs.delete(path, **erase).is_success
+        assert ours.delete(path, **erase).status_code == 404, "the receipt is blue's now"
+
+
+def test_a_tenant_that_erases_again_leaves_the_operators_receipt_true(serving: Any, new_key: Any) -> None:
+    red, operator = new_key(tenant="red", role="admin"), new_key(tenant="local", role="admin")
+    with serving() as server, server.client(red.text) as ours, server.client(operator.text) as client:
+        mine = client.post("/api/conversations", json={}).json()["id"]
+        assert client.delete(f"/api/conversations/{mine}", params={"mode": "erase"}).json()["erasure"]["is_compacted"]
+        id = ours.post("/api/conversations", json={}).json()["id"]
+        ours.delete(f"/api/conversations/{id}", params={"mode": "erase"})
+        first = client.delete(f"/api/conversations/{mine}", params={"mode": "erase"}).json()
+        assert first["erasure"]["is_compacted"]
+
+
 def test_a_program_erases_on_a_server(serving: Any, new_key: Any) -> None:
     keys = [new_key(tenant=tenant, role="admin") for tenant in ("local", "red")]
     with serving() as server:

@@ -93,6 +93,7 @@ class ConversationCollection:
             InvalidInput: The text has no words or more than 100, or another argument is invalid.
             NotSupported: `project` is given with `server`.
             Unavailable: The store was never searched and is read-only, or SQLite was built without FTS5.
+            StoreError: The store is read-only and has messages that are not indexed.
         """
         if server is not None:
             from bough.conversation.remote.remote import RemoteConversation, require_absent
@@ -215,7 +216,7 @@ class ConversationCollection:
                     return (await remote.lineage())[-1]
             settings = settings or Settings.load()
             async with _use_store(store, settings, create=False) as opened:
-                record = await opened.get(await opened.resolve(str(id)))
+                record = await opened.get(await _resolve(opened, str(id)))
                 await export_bundle(opened, record.id, file, settings.home, salvage=salvage)
                 return record
 
@@ -267,7 +268,7 @@ class ConversationCollection:
 def _use_store(
     store: StoreT | str | None, settings: Settings, *, create: bool = True
 ) -> AbstractAsyncContextManager[StoreT | StoreAdmin]:
-    return use_store(store or settings.store, create=create, keep_copy=settings.copy_before_upgrade)
+    return use_store(settings.store if store is None else store, create=create, keep_copy=settings.copy_before_upgrade)
 
 
 class Affected(NamedTuple):
@@ -289,7 +290,7 @@ async def find_affected(store: EventStore, name: str, mode: DeleteMode) -> Affec
         NotFound: No conversation has the id.
     """
     try:
-        record = await store.get(await store.resolve(name))
+        record = await store.get(await _resolve(store, name))
     except NotFound:
         if mode != "erase":
             raise
@@ -430,6 +431,14 @@ def _open_bundle(path: Path) -> IO[bytes]:
         return path.open("rb")
     except OSError as error:
         raise InvalidInput(f"{path} cannot be read: {error.strerror}", hint="give a bundle") from error
+
+
+async def _resolve(store: EventStore, name: str) -> UUID:
+    """Return the id that a name denotes. A view of one owner's conversations resolves no abbreviated ids."""
+    try:
+        return parse_id(name)
+    except InvalidInput:
+        return await store.resolve(name)
 
 
 async def _resolve_deleted(store: EventStore, name: str) -> UUID:

@@ -44,6 +44,9 @@ async def search_store(
     on_indexed: OnIndexed | None = None,
 ) -> SearchPage:
     """Return messages of a store. A store given by its URL is opened and closed again. See `EventStore.search`."""
-    settings = settings or Settings.load()
-    async with use_store(store or settings.store, keep_copy=settings.copy_before_upgrade) as opened:
+    if store is None:
+        settings = settings or Settings.load()
+        store = settings.store
+    keep_copy = settings is None or settings.copy_before_upgrade
+    async with use_store(store, create=False, keep_copy=keep_copy) as opened:
         return await opened.search(query, on_indexed=on_indexed)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     from bough.events.draft import ForkFields, ImportPiece
-    from bough.events.erasure.receipt import ErasureReceipt
+    from bough.events.erasure.receipt import ErasureReceipt, Tenant
     from bough.events.integrity import Census, Integrity
     from bough.events.model import Event
 
@@ -204,7 +204,7 @@ class EventStore(Protocol):
         """Return messages and answers that match a query, the newest first.
 
         Indexes the messages appended since the last search first; the first search of a store indexes all of them. The
-        search itself reads the hits, whatever the size of the store, and on Postgres the matches.
+        search itself reads the hits, whatever the size of the store; with tags and on Postgres, it reads the matches.
 
         Args:
             on_indexed: Called as `on_indexed(done, total)` while messages are indexed.
@@ -313,7 +313,7 @@ class EventStore(Protocol):
         """
         ...
 
-    async def erase(self, cid: UUID, *, compact: bool = True) -> ErasureReceipt:
+    async def erase(self, cid: UUID, *, compact: bool = True, tenant: Tenant | None = None) -> ErasureReceipt:
         """Delete a conversation so that the store's files keep no byte of its content. Also erases deleted ones.
 
         Forks that share its events keep typed stubs. Repeating the call returns the same receipt. O(store): SQLite's
@@ -322,6 +322,7 @@ class EventStore(Protocol):
         Args:
             compact: Whether to rewrite them. Until that is done, for example by the next erasure, free space of the
                 store may have remains.
+            tenant: Erase only what belongs to this tenant; checked in the transaction of the erasure.
 
         Raises:
             NotFound: No row of the conversation exists, and no receipt of its erasure.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 from uuid import UUID
 
 from bough.events.side_tables import SideTables
@@ -18,15 +19,24 @@ NOT_COVERED = (
     "what other conversations wrote about it: summaries, grafts, titles and tags of forks, tasks of sub-agents",
     "files of its working folder, unless the folder was made for it",
     "what model providers, webhooks and remote tools received",
-    "sums of its usage: tokens and cost by day, agent and model",
+    "sums of its usage by day, agent, model and key, and in budgets, with its id",
     "blocks that the file system freed but did not overwrite",
 )
 """What no erasure reaches, whatever the store."""
+
+NOT_COMPACTED = "free space of the store"
+"""Begins the entry of `not_covered` that says why the store was not compacted."""
 
 POSTGRES_NOT_COVERED = (
     "WAL segments, their archives and replicas: the operator lets them expire",
     "statistics of the query planner, until the server's next autovacuum of its catalog",
 )
+
+
+class Tenant(NamedTuple):
+    """The owner of conversations on a server; None for the operator's."""
+
+    owner: str | None
 
 
 @dataclass(frozen=True, kw_only=True)

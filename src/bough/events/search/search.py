@@ -50,8 +50,11 @@ _SHARED_WORDS: Final = 32
 """Words of a part that the next one repeats, so that phrases at the border are found."""
 
 _MAX_PARTS: Final = 1000
+_MOST_MATCHES: Final = 2000
 _ID_BITS: Final = 10
-_MAX_MOMENT: Final = (1 << 53) - 1
+_MAX_MOMENT: Final = (1 << 53) - (1 << 20)
+"""The latest moment of an id. Above it is room for messages that do not fit into the ids of their own moment."""
+
 _MAX_ID: Final = (1 << 63) - 1
 
 
@@ -274,12 +277,11 @@ def _find_page(tables: Tables, query: MessageQuery, terms: Terms, before: int) -
         "any_owner": not by_owner,
         "owner": query.owner,
         "project": query.project,
-        "limit": query.limit + 1,  # one more: is there a next page?
     }
-    candidates, has_more = list[_Candidate](), True
+    candidates, has_more, limit = list[_Candidate](), True, query.limit + 1  # one more: is there a next page?
     while has_more and len(candidates) <= query.limit:
-        rows = [_Candidate(*row) for row in tables.run("search.matching", before=before, **parameters)]
-        has_more = len(rows) > query.limit
+        rows = [_Candidate(*row) for row in tables.run("search.matching", before=before, limit=limit, **parameters)]
+        has_more, limit = len(rows) == limit, min(2 * limit, _MOST_MATCHES)  # a rare tag may need many matches
         for row in rows:
             before = row.id
             is_same = bool(candidates) and candidates[-1][2:4] == row[2:4]  # another part of the same message

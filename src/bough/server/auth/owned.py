@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Any, TypeAlias, TypeVar, Unpack
 from uuid import UUID
 
 from bough.errors import Conflict, NotFound
-from bough.events.erasure.receipt import ERASURES, ErasureReceipt
+from bough.events.erasure.receipt import ErasureReceipt, Tenant
 from bough.events.lease_renewal import RenewedLease
 from bough.events.model import Event
 from bough.events.record import (
@@ -334,27 +334,9 @@ class OwnedStore:
 
         A tenant does not compact the store, because the writers of every tenant would wait.
         """
-        try:
-            await self._require_owned(cid)
-        except NotFound:
-            await self._require_erasable(cid)
         self._checked_at.pop(cid, None)
-        return await self._store.erase(cid, compact=compact and self.owner is None)
-
-    async def _require_erasable(self, cid: UUID) -> None:
-        """Raise `NotFound` unless a deleted conversation belongs to the owner.
-
-        A tombstone has no owner, but its living forks have, and so does a receipt.
-        """
-        receipt = await _read_receipt(self._store, cid)
-        if receipt is not None and receipt.owner == self._owner:
-            return
-        try:
-            record = await self._store.peek(cid)
-        except NotFound:
-            raise make_missing(cid) from None
-        if not record.deleted or not (await self.list(ConversationFilter(root=record.root), limit=1)).items:
-            raise make_missing(cid)
+        # The owner is checked in the transaction: the row of a deleted conversation has none, and its id can be in use.
+        return await self._store.erase(cid, compact=compact and self.owner is None, tenant=Tenant(self.owner))
 
     async def export(self, cid: UUID, file: IO[bytes], *, key: Any = None, salvage: bool = False) -> None:
         """Write a conversation of the owner to a bundle."""
@@ -442,13 +424,3 @@ class OwnedTasks:
         """Return a page of the owner's tasks, newest first; `filter` must not set an owner."""
         owner = self._store.owner
         return await self._broker.store.list(replace(filter, owner=owner, unowned=owner is None), cursor, limit)
-
-
-async def _read_receipt(store: EventStore, cid: UUID) -> ErasureReceipt | None:
-    """Return the receipt of an erased conversation; None if it was not erased."""
-
-    def read(tables: Tables) -> ErasureReceipt | None:
-        row = tables.one(f"{ERASURES.name}.read", id=cid)
-        return None if row is None else ErasureReceipt.load(row[0])
-
-    return await store.transaction(ERASURES, read, read_only=True, small=True)

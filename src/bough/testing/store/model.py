@@ -13,7 +13,7 @@ from uuid import UUID
 from bough.errors import InvalidInput
 from bough.events.codec import stub
 from bough.events.draft import Draft, ImportPiece, clean_changes, draft, new_record
-from bough.events.erasure.receipt import ErasureReceipt
+from bough.events.erasure.receipt import ErasureReceipt, Tenant
 from bough.events.integrity import Census
 from bough.events.record import (
     ConversationFilter,
@@ -244,14 +244,15 @@ class ModelEventStore(BaseEventStore):
                 raise InvalidInput(f"unknown delete mode {mode!r}", hint="use tombstone, erase or cascade")
             self._mark_deleted(cid)
 
-    async def erase(self, cid: UUID, *, compact: bool = True) -> ErasureReceipt:
+    async def erase(self, cid: UUID, *, compact: bool = True, tenant: Tenant | None = None) -> ErasureReceipt:
         """Erase a conversation. See `EventStore.erase`."""
         with self._open():
             log, earlier = self._logs.get(cid), self._receipts.get(cid)
+            owner = self._find_owner(log, earlier)
+            if (log is None and earlier is None) or (tenant is not None and tenant != owner):
+                raise faults.no_remains(cid)
             if log is None:
-                if earlier is None:
-                    raise faults.no_remains(cid)
-                return earlier
+                return cast("ErasureReceipt", earlier)
             sizes = self._erase(log)
             if log.record.deleted and not sizes and earlier is not None:
                 return earlier
@@ -268,10 +269,17 @@ class ModelEventStore(BaseEventStore):
                 shared_events=shared,
                 forks=forks,
                 is_compacted=True,
-                owner=log.record.owner,
+                owner=None if owner is None else owner.owner,
             )
             self._receipts[cid] = receipt
             return receipt
+
+    def _find_owner(self, log: _Log | None, earlier: ErasureReceipt | None) -> Tenant | None:
+        if log is not None:
+            forks = [] if not log.record.deleted else self._descendants(log.record.id)
+            if not log.record.deleted or forks:
+                return Tenant(self._logs[forks[0]].record.owner if forks else log.record.owner)
+        return None if earlier is None else Tenant(earlier.owner)
 
     async def scan(self, after: int = 0, limit: int = 500) -> builtins.list[ConversationRecord]:
         """Return conversations by number. See `EventStore.scan`."""

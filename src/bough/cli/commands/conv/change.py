@@ -164,6 +164,7 @@ async def _delete(
             raise Conflict(str(conflict), hint="--force interrupts it first", details=conflict.details) from conflict
         finally:
             running.cancel()
+            await asyncio.wait({running})  # it releases the leases, which needs the open store
 
 
 def _confirm(affected: Affected, mode: DeleteMode, *, yes: bool, json: bool) -> None:

@@ -110,4 +110,4 @@ def _render_page(page: SearchPage, now: datetime) -> Iterator[Block]:
         right=frozenset({1}),
     )
     if page.next_cursor:
-        yield line(("… more: raise --limit", "dim"))
+        yield line((f"… more: --cursor {page.next_cursor}", "dim"))

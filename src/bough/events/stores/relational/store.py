@@ -13,7 +13,14 @@ from uuid import UUID
 
 from bough.errors import CorruptLog, InvalidInput, NotFound, StoreError, Unavailable
 from bough.events.draft import Append, Draft, ForkFields, ImportPiece, draft, new_record, parse_cut, plan_fork
-from bough.events.erasure.receipt import ERASURES, NOT_COVERED, POSTGRES_NOT_COVERED, ErasureReceipt
+from bough.events.erasure.receipt import (
+    ERASURES,
+    NOT_COMPACTED,
+    NOT_COVERED,
+    POSTGRES_NOT_COVERED,
+    ErasureReceipt,
+    Tenant,
+)
 from bough.events.integrity import Census
 from bough.events.lease_renewal import LeaseRenewer, RenewedLease
 from bough.events.record import (
@@ -355,11 +362,13 @@ class RelationalEventStore(BaseEventStore):
             return
         await self._write(lambda log: log.delete(cid, mode), may_take_long=True)
 
-    async def erase(self, cid: UUID, *, compact: bool = True) -> ErasureReceipt:
+    async def erase(self, cid: UUID, *, compact: bool = True, tenant: Tenant | None = None) -> ErasureReceipt:
         """Erase a conversation and compact the store. See `EventStore.erase`."""
         await self._prepare([ERASURES])
         statements = self._statements[ERASURES]
-        erased = await self._write(lambda log: log.erase(cid, statements), may_take_long=True)
+        erased = await self._write(lambda log: log.erase(cid, statements, tenant), may_take_long=True)
+        if erased.is_compacted:
+            return erased  # the receipt of an earlier erasure
         failure: str | None = "only the store's operator compacts it"
         if compact:  # after the commit, which is final even if compacting fails
             failure = await self._compact()
@@ -370,8 +379,13 @@ class RelationalEventStore(BaseEventStore):
         return receipt
 
     def _list_not_covered(self, failure: str | None) -> tuple[str, ...]:
-        reasons = () if failure is None else (f"free space of the store: {failure}",)
-        return (*reasons, *NOT_COVERED, *(POSTGRES_NOT_COVERED if self._dialect == "postgres" else ()))
+        reasons = () if failure is None else (f"{NOT_COMPACTED}: {failure}",)
+        copies = tuple(f"the copy {name} from before an upgrade: delete it" for name in self._list_copies())
+        return (*reasons, *copies, *NOT_COVERED, *(POSTGRES_NOT_COVERED if self._dialect == "postgres" else ()))
+
+    def _list_copies(self) -> Sequence[str]:
+        """Return the files that upgrades of the schema have left beside the store."""
+        return ()
 
     async def count_imported(self, cid: UUID) -> int:
         """Return the seq before which events were imported. See `EventStore.count_imported`."""

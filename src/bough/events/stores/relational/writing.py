@@ -9,12 +9,12 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 from uuid import UUID
 
 from bough.errors import InvalidInput
 from bough.events.draft import Append, Draft, EventRow, ImportPiece, clean_changes, dump
-from bough.events.erasure.receipt import ERASURES, ErasureReceipt
+from bough.events.erasure.receipt import ERASURES, NOT_COMPACTED, NOT_COVERED, ErasureReceipt, Tenant
 from bough.events.record import ConversationRecord, Cut, DeleteMode, Lease, microseconds, moment
 from bough.events.side_tables import SideTables
 from bough.events.stores import faults
@@ -151,23 +151,22 @@ class RelationalWriting(RelationalReading):
             raise InvalidInput(f"unknown delete mode {mode!r}", hint="use tombstone, erase or cascade")
         self._mark_deleted(cid)
 
-    def erase(self, cid: UUID, statements: Mapping[str, str]) -> ErasureReceipt:
+    def erase(self, cid: UUID, statements: Mapping[str, str], tenant: Tenant | None) -> ErasureReceipt:
         """Erase a conversation or the remains of a deleted one, and return the receipt, before any compaction.
 
         Args:
             statements: Those of `ERASURES`.
+            tenant: See `EventStore.erase`.
         """
         row = self.lock_row(cid)
         stored = self.query(statements[f"{ERASURES.name}.read"], {"id": cid})
         earlier = ErasureReceipt.load(stored[0][0]) if stored else None
-        if row is None and earlier is not None:
-            return earlier
-        if row is None:
+        owner = self._find_owner(cid, row, earlier)
+        if (row is None and earlier is None) or (tenant is not None and tenant != owner):
             raise faults.no_remains(cid)
+        if row is None:
+            return cast("ErasureReceipt", earlier)
         readers = tuple(UUID(bytes=id) for (id,) in self.run("readers", cid=row.number))
-        # A tombstone has lost its owner, and its forks have the same.
-        named_by = [*([] if row.deleted else [cid]), *readers]
-        owner = self.get(named_by[0]).owner if named_by else None
         # Before the stubs: their update fires the triggers that delete rows of side tables.
         counts_before = self.count_rows()
         events, size = self._erase(row)
@@ -190,10 +189,23 @@ class RelationalWriting(RelationalReading):
             tasks=tasks,
             shared_events=0 if remains is None else remains.head - remains.base,
             forks=readers,
-            owner=owner,
+            not_covered=(f"{NOT_COMPACTED}: it was not rewritten; erase it again to repeat that", *NOT_COVERED),
+            owner=None if owner is None else owner.owner,
         )
         self.save_receipt(receipt, statements)
         return receipt
+
+    def _find_owner(self, cid: UUID, row: ConversationRow | None, earlier: ErasureReceipt | None) -> Tenant | None:
+        """Return to whom a conversation or its remains belong; None if that is no longer known.
+
+        A row in use decides: after an erasure, another tenant may use the id. A tombstone has lost its owner, but its
+        living forks have the same one.
+        """
+        if row is not None:
+            names = [cid] if not row.deleted else [UUID(bytes=id) for (id,) in self.run("forks_of", cid=row.number)]
+            if names:
+                return Tenant(self.get(names[0]).owner)
+        return None if earlier is None else Tenant(earlier.owner)
 
     def save_receipt(self, receipt: ErasureReceipt, statements: Mapping[str, str]) -> None:
         """Write a receipt, or replace it."""

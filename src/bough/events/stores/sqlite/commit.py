@@ -20,7 +20,7 @@ from bough.events.stores import faults
 from bough.events.stores.batch import BatchResult
 from bough.events.stores.hub import END, Hub
 from bough.events.stores.relational.writing import AppendFollower, make_batch
-from bough.events.stores.sqlite.connection import SQLITE_ERRORS, StoreFile, connect, store_error
+from bough.events.stores.sqlite.connection import BUSY_SECONDS, SQLITE_ERRORS, StoreFile, connect, store_error
 from bough.events.stores.sqlite.reading import SqliteReading
 from bough.events.stores.sqlite.writing import SqliteWriting
 from bough.types import Clock
@@ -41,6 +41,7 @@ class Compaction(NamedTuple):
 Request = Append | Addition | Compaction | Change
 
 _COMMIT_POLL_SECONDS = 0.02
+_CHECKPOINT_MILLISECONDS = 1000
 
 
 class _TransactionFailed(Exception):
@@ -115,7 +116,7 @@ class GroupCommit:
                 return [BatchResult(error=self._translate(error)) for _ in requests]
             outcomes = self._run_and_commit(requests, run)
         if self._log.scrubbed:  # erased payloads must not stay readable in the write-ahead log
-            self._log.db.execute("pragma wal_checkpoint(truncate)").fetchall()
+            self._truncate_log()
             self._log.scrubbed = False
         # After the commit: a watcher that read earlier would miss the events.
         self._notify(is_addition=all(isinstance(request, (Append, Addition)) for request in requests))
@@ -126,10 +127,24 @@ class GroupCommit:
         with self._write_lock.take_turn():
             try:
                 self._log.db.execute("vacuum")
-                (is_busy, _, _) = self._log.db.execute("pragma wal_checkpoint(truncate)").fetchone()
             except SQLITE_ERRORS as error:
                 return BatchResult(str(error))
-        return BatchResult("another process reads the file" if is_busy else None)
+        return BatchResult(None if self._truncate_log() else "a reader holds an older state of the file")
+
+    def _truncate_log(self) -> bool:
+        """Empty the write-ahead log, and return whether that succeeded. Waits for readers for a second at most.
+
+        This is the thread that renews leases: if it waited for `BUSY_SECONDS`, running conversations would lose theirs.
+        """
+        db = self._log.db
+        db.execute(f"pragma busy_timeout = {_CHECKPOINT_MILLISECONDS}")
+        try:
+            (is_busy, _, _) = db.execute("pragma wal_checkpoint(truncate)").fetchone()
+        except SQLITE_ERRORS:
+            return False
+        finally:
+            db.execute(f"pragma busy_timeout = {int(BUSY_SECONDS * 1000)}")
+        return not is_busy
 
     def _notify(self, *, is_addition: bool) -> None:
         """Publish the commit, and its events to the watchers of their conversations."""

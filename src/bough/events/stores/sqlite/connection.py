@@ -74,7 +74,8 @@ def store_error(path: Path, error: sqlite3.Error | UnicodeDecodeError) -> BoughE
     if _NO_MODULE in str(error):
         return Unavailable(
             f"{path}: SQLite was built without a module that the store needs ({error})",
-            hint="searching needs FTS5: use a Python whose SQLite has it, such as those of python.org, or Postgres",
+            hint="searching, and deleting from a store that was searched, need FTS5: use a Python whose SQLite has it, "
+            "such as those of python.org, or Postgres",
             details={"path": str(path), "sqlite": name},
         )
     for prefix, kind, message, hint in _MEANINGS:

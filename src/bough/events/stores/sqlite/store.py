@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import glob
 import os
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -79,6 +80,9 @@ class SqliteEventStore(RelationalEventStore):
     def _open_private(cls, clock: Clock) -> SqliteEventStore:
         folder = PrivateFolder(MEMORY_PREFIX)
         return cls(open_file(folder.path / "log.db")._replace(folder=folder), clock, is_private=True)
+
+    def _list_copies(self) -> Sequence[str]:
+        return sorted(copy.name for copy in self.path.parent.glob(f"{glob.escape(self.path.name)}.schema-*"))
 
     async def aclose(self) -> None:
         """Finish pending writes and close. Subscriptions end. See `EventStore.aclose`."""
