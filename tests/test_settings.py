@@ -100,3 +100,13 @@ def test_the_section_of_the_server_is_left_to_the_server(tmp_path: Path) -> None
     (tmp_path / "bough.yaml").write_text("server: {}\n")
     with pytest.raises(InvalidInput, match="server"):
         Settings.load(home=home, env={}, cwd=tmp_path)
+
+
+def test_settings_can_be_a_key(tmp_path: Path) -> None:
+    settings = Settings.load(tmp_path, env={}, prices={"my-model": {"input": 1, "output": 2}})
+    assert {settings: "used"}[settings] == "used"
+
+
+def test_switches_are_read_as_yaml_reads_them(tmp_path: Path) -> None:
+    for word, expected in (("off", False), ("on", True), ("no", False), ("TRUE", True)):
+        assert Settings.load(tmp_path, env={"BOUGH_COPY_BEFORE_UPGRADE": word}).copy_before_upgrade is expected

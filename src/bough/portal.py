@@ -151,7 +151,9 @@ class _Call:
 
 
 class CallScope:
-    """The calls into the loop that one blocking function makes. Cancelling it ends them; the function may go on.
+    """The calls into the loop that one blocking function makes. Cancelling the scope cancels these calls.
+
+    The function itself may continue; it can still close what it has opened (`Portal.close`).
 
     Without it, what a tool waits for would outlive the tool's interruption: a process in a sandbox, for example.
     """
@@ -162,7 +164,7 @@ class CallScope:
         self._is_cancelled = False
 
     def run(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
-        """Call `fn` in this thread, and return its result; the calls that it makes from this thread are the scope's."""
+        """Call `fn` in this thread and return its result. The scope cancels the calls that it makes in this thread."""
         _process.thread.scope = self
         try:
             return fn(*args, **kwargs)
@@ -170,7 +172,7 @@ class CallScope:
             _process.thread.scope = None
 
     def cancel(self) -> None:
-        """Cancel the call in progress and all later ones, from any thread. Does not wait."""
+        """Cancel the call in progress, and refuse later ones except `Portal.close`. Thread-safe; does not wait."""
         with self._guard:
             self._is_cancelled = True
             calls = list(self._calls.items())
@@ -178,8 +180,8 @@ class CallScope:
             portal.cancel(call)
 
     @contextmanager
-    def hold(self, call: _Call, portal: Portal) -> Generator[None]:
-        """Have the call cancelled with the scope while the block runs.
+    def register(self, call: _Call, portal: Portal) -> Generator[None]:
+        """Register a call for the duration of the block, so that cancelling the scope cancels it.
 
         Raises:
             asyncio.CancelledError: The scope was cancelled before.
@@ -231,8 +233,14 @@ class Portal:
         self._require_usable()
         call = _Call(function, args, kwargs)
         scope: CallScope | None = getattr(_process.thread, "scope", None)
-        with nullcontext() if scope is None else scope.hold(call, self):
+        with nullcontext() if scope is None else scope.register(call, self):
             return self._wait_for(call)
+
+    def close(self, thing: Closable) -> None:
+        """Await `thing.aclose()` on the loop, as `call` does, but also in a tool call that was interrupted."""
+        self._require_usable()
+        # Outside of the scope: a cancelled scope refuses calls, and what the tool has opened would stay open.
+        self._wait_for(_Call(thing.aclose, (), {}))
 
     def cancel(self, call: _Call) -> None:
         """Cancel a call, from any thread. Does not wait."""
@@ -319,7 +327,7 @@ class Portal:
             if threading.current_thread() is self._thread:
                 self._schedule(_Call(iterator.aclose, (), {}).start)
             else:
-                self.call(iterator.aclose)
+                self.close(iterator)
 
     def _run_loop(self) -> None:
         asyncio.set_event_loop(self._loop)

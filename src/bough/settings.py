@@ -88,8 +88,8 @@ class Settings:
         timeout_seconds: Time limit of a script; None for the executor's default.
         fetch_networks: Private networks, such as `10.0.0.0/8`, from which images and files may be fetched, also over
             plain HTTP.
-        prices: Prices of models by name, such as `my-model` or `openai:my-model`, for models whose prices are not
-            known, or are others. Costs in logs, limits, budgets and reports are calculated with them.
+        prices: Prices of models by name, such as `my-model` or `openai:my-model`, where bough does not know them or
+            they differ. Costs in logs, limits, budgets and reports are calculated with them.
         copy_before_upgrade: Whether a SQLite store with an older schema is copied before it is upgraded.
     """
 
@@ -105,7 +105,7 @@ class Settings:
     timeout_seconds: float | None = None
     fetch_networks: tuple[str, ...] = ()
     copy_before_upgrade: bool = True
-    prices: Mapping[str, Price] = field(default_factory=dict[str, Price])
+    prices: Mapping[str, Price] = field(default_factory=dict[str, Price], hash=False)
 
     @classmethod
     def load(
@@ -147,7 +147,8 @@ _KEYS = frozenset(field.name for field in fields(Settings))
 
 def _from_env(env: Mapping[str, str]) -> dict[str, Any]:
     """Return the settings whose variables `BOUGH_*` are set and not empty."""
-    values = {key: env[f"BOUGH_{key.upper()}"] for key in _KEYS if env.get(f"BOUGH_{key.upper()}")}
+    names = {key: f"BOUGH_{key.upper()}" for key in _KEYS - {"prices"}}  # a mapping does not fit into a variable
+    values = {key: env[name] for key, name in names.items() if env.get(name)}
     if "skill_roots" in values:
         return values | {"skill_roots": [root for root in values["skill_roots"].split(os.pathsep) if root]}
     return dict(values)
@@ -263,7 +264,7 @@ def _seconds(key: str, value: Any) -> float | None:
 
 
 def _boolean(key: str, value: Any) -> bool:
-    words = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
+    words = {"yes": True, "true": True, "on": True, "1": True, "no": False, "false": False, "off": False, "0": False}
     parsed = value if isinstance(value, bool) else words.get(str(value).lower())
     if parsed is None:
         raise InvalidInput(f"setting `{key}` must be true or false, not {value!r}", hint="leave it out for its default")

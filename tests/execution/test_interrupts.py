@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from bough.agents.spec import AgentSpec
-from bough.conversation import AsyncConversation
+from bough.conversation import AsyncConversation, Conversation
 from bough.events.model import ToolInterrupted
 from bough.execution import CodeExecutionInput, LocalSandboxCodeExecutor
 from bough.portal import CallScope, portal
@@ -121,3 +121,21 @@ async def test_a_call_that_has_not_begun_is_cancelled_too() -> None:
     with pytest.raises(asyncio.CancelledError):
         await asyncio.to_thread(scope.run, portal().call, note)
     assert calls == []
+
+
+def test_an_interrupted_tool_closes_what_it_has_opened(tmp_path: Path) -> None:
+    """Else its store and its processes would stay until the program ends, or longer."""
+    settings, scope, closed = Settings.load(tmp_path / "home", env={}), CallScope(), list[bool]()
+
+    def use() -> None:
+        with Conversation("offline", workspace=tmp_path, settings=settings) as conversation:
+            store = conversation._core.store  # type: ignore[union-attr]
+            scope.cancel()
+            try:
+                conversation.send_message("refused")
+            except asyncio.CancelledError:
+                closed.append(False)
+        closed.append(store._closed)  # type: ignore[union-attr]
+
+    scope.run(use)
+    assert closed == [False, True]

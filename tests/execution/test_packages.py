@@ -8,6 +8,7 @@ import subprocess
 import sys
 import venv
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -313,3 +314,71 @@ def test_the_command_line_takes_them(tmp_path: Path) -> None:
     environment = {**os.environ, "BOUGH_HOME": str(tmp_path / "home")}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.stdout == "<module 'pine' from '/packages/pine.py'>\n", done.stderr
+
+
+async def test_every_link_on_the_way_to_an_environment_is_guarded(rung: Isolation, tmp_path: Path) -> None:
+    """A chain of links, and a link in the middle of the path: a program that redirects one chooses what is imported."""
+    work, environments = tmp_path / "work", tmp_path / "environments"
+    work.mkdir()
+    make_environment(environments / "a")
+    (work / "current").symlink_to(environments / "a")
+    (work / ".venv").symlink_to("current")
+    (work / "all").symlink_to(environments)
+    for given, names in ((work / ".venv", [".venv", "current"]), (work / "all" / "a", ["all"])):
+        async with LocalSandboxCodeExecutor(packages=given) as executor:
+            code = (
+                "import os, pine\n"
+                f"for name in {names!r}:\n"
+                "    try:\n        os.unlink(f'/work/{name}')\n        os.symlink('/tmp', f'/work/{name}')\n"
+                "    except OSError:\n        print('refused')"
+            )
+            result = await executor.execute(CodeExecutionInput(code=code, workspace=work))
+            assert result.ok, result.error_text
+            assert [os.readlink(work / name) for name in (".venv", "current", "all")] == [
+                "current",
+                str(environments / "a"),
+                str(environments),
+            ]
+            data = Mount(source=work, target="/data", writable=True)
+            with pytest.raises(InvalidInput, match="could change the packages"):
+                await executor.execute(CodeExecutionInput(code="", mounts=(data,)))
+
+
+async def test_paths_that_no_file_has_are_invalid_input(tmp_path: Path) -> None:
+    make_environment(tmp_path / ".venv")
+    async with LocalSandboxCodeExecutor(packages=tmp_path / ".venv") as executor:
+        for workspace in ("a\0b", "\ud800x"):
+            with pytest.raises(InvalidInput):
+                await executor.execute(CodeExecutionInput(code="", workspace=workspace))
+
+
+async def test_a_first_compiled_package_does_not_stop_an_executor(rung: Isolation, tmp_path: Path) -> None:
+    packages = tmp_path / "target"
+    add_metadata(packages, "oak-1.0", "py3-none-any")
+    async with LocalSandboxCodeExecutor(packages=packages) as executor:
+        assert (await executor.execute(CodeExecutionInput(code=""))).ok
+        version = (
+            await executor.execute(CodeExecutionInput(code="import sys; print(*sys.version_info[:2], sep='')"))
+        ).text
+        add_metadata(packages, "elm-1.0", f"cp{version.strip()}-cp{version.strip()}-{PLATFORM}")
+        assert (await executor.execute(CodeExecutionInput(code=""))).ok
+        add_metadata(packages, "fir-1.0", f"cp37-cp37m-{PLATFORM}")
+        with pytest.raises(InvalidInput):
+            await executor.execute(CodeExecutionInput(code=""))
+
+
+def test_a_free_threaded_package_is_refused(tmp_path: Path) -> None:
+    add_metadata(tmp_path, "oak-1.0", f"cp313-cp313t-{PLATFORM}")
+    with pytest.raises(InvalidInput, match="no sandbox here runs"):
+        Packages.find(tmp_path)
+
+
+@pytest.mark.needs("bubblewrap")
+async def test_a_python_path_of_one_call_is_not_that_of_the_next(tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    async with LocalSandboxCodeExecutor(stateful=True) as executor:
+        show = CodeExecutionInput(
+            code="import sys; print('/work/one' in sys.path)", execution_id="a", workspace=tmp_path
+        )
+        assert (await executor.execute(replace(show, env={"PYTHONPATH": "/work/one"}))).text == "True\n"
+        assert (await executor.execute(show)).text == "False\n"

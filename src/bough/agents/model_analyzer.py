@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from pydantic_ai import Agent
@@ -21,7 +21,7 @@ from bough.agents.usage import read_usage
 from bough.events.model import UsageAdded
 from bough.guard.request import ToolRequest
 from bough.guard.risk import Assessment, Risk
-from bough.settings import Settings
+from bough.settings import Price, Settings
 from bough.types import JsonObject
 
 _PROMPT = """\
@@ -40,17 +40,19 @@ class ModelAnalyzer:
 
     Args:
         model: A PydanticAI model or a model string; a string is resolved at once, with the base URL of the settings.
+        prices: As in `Settings.prices`; None uses those of the settings if `model` is a string.
 
     Raises:
         InvalidInput: The model is unknown.
         Unavailable: The model's key or package is missing.
     """
 
-    def __init__(self, model: str | Model) -> None:
-        settings = Settings.load()
+    def __init__(self, model: str | Model, *, prices: Mapping[str, Price] | None = None) -> None:
         if isinstance(model, str):
+            settings = Settings.load()
             model = resolve_model(model, base_url=settings.base_url, env=os.environ).model
-        self._prices = settings.prices
+            prices = settings.prices if prices is None else prices
+        self._prices: Mapping[str, Price] = prices or {}
         self._model = model
         self._agent = Agent(model, instructions=_PROMPT)
 

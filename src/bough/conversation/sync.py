@@ -438,7 +438,7 @@ class Conversation(Generic[T]):
     def close(self) -> None:
         """Interrupt a run in progress and release all resources. Idempotent."""
         if self._loop.release(self._core):
-            self._loop.call(self._core.aclose)
+            self._loop.close(self._core)
 
     def __del__(self) -> None:
         # `_core` is missing if the constructor failed. `abandon` is false if the conversation was closed.

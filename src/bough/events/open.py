@@ -88,7 +88,7 @@ def open_store_sync(url: str, *, create: bool = True, keep_copy: bool = True) ->
     try:
         yield store
     finally:
-        portal().call(store.aclose)
+        portal().close(store)
 
 
 def _is_missing(path: Path) -> bool:

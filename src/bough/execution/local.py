@@ -19,7 +19,7 @@ from bough.execution.process.child import ChildProcess, ConnectedChild
 from bough.execution.process.process import run_process
 from bough.execution.process.result import make_timed_out
 from bough.execution.process.run_directory import RunDirectory
-from bough.execution.request import Plan, check_types, make_plan, refuse_state
+from bough.execution.request import Plan, make_plan, refuse_state
 from bough.execution.sandbox.bubblewrap import BubblewrapRung
 from bough.execution.sandbox.landlock import LandlockRung, make_serving_command
 from bough.execution.sandbox.preloaded import PreloadedSupervisor
@@ -40,9 +40,10 @@ class LocalSandboxCodeExecutor(CodeExecutorMixin):
         default_timeout_seconds: The timeout of requests without one.
         stateful: Whether Python code of one `execution_id` runs in one persistent interpreter; needs bubblewrap.
         packages: A virtual environment, or a folder with installed packages, that programs can import and cannot
-            change; a relative path counts from the working folder of this process, now. They are at `/packages`, the
-            last entry of `PYTHONPATH`. Python runs in the version that the packages need. `.pth` files are not read, so
-            packages in development are missing.
+            change; a relative path is resolved against the present working folder. They are at `/packages`, the last
+            entry of `PYTHONPATH`. Python code and scripts run in the version that the packages need; a `python3` in a
+            shell script may be another one. `.pth` files are not read, so packages installed with `pip install -e`
+            cannot be imported.
 
     Raises:
         InvalidInput: `packages` is missing or has no packages, or they are of another platform, or of a version of
@@ -110,11 +111,28 @@ class LocalSandboxCodeExecutor(CodeExecutorMixin):
     async def _make_plan(self, request: CodeExecutionInput) -> Plan:
         """Check a request, and return its plan, with the packages of the environment."""
         if self.packages is not None:
-            check_types(request)
+            make_plan(request, default_timeout_seconds=self.default_timeout_seconds)  # checks the paths first
             if not self.packages.is_current:
-                self.packages = await asyncio.to_thread(self.packages.find_again)
+                self.packages = await asyncio.to_thread(self._find_packages_again, self.packages)
             request = self.packages.add_to(request)
         return make_plan(request, default_timeout_seconds=self.default_timeout_seconds)
+
+    def _find_packages_again(self, earlier: Packages) -> Packages:
+        """Return the packages that the environment has now. Blocks.
+
+        Raises:
+            InvalidInput: They need another version of Python than the sandbox that was chosen has.
+        """
+        packages = earlier.find_again()
+        if packages.version != earlier.version:
+            interpreters = packages.find_interpreters()
+            versions = {interpreter.version for interpreter in self._rungs[0].interpreters}
+            if self._chosen is None:
+                for rung in self._rungs:
+                    rung.interpreters = interpreters
+            elif versions != {packages.version}:
+                raise packages.make_version_error(earlier.version)
+        return packages
 
     async def _run(self, plan: Plan) -> CodeExecutionResult:
         """Run `plan` in its persistent interpreter, in a warm sandbox if there is one, or in a new sandbox."""

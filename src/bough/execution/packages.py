@@ -5,6 +5,7 @@ Nothing of the environment runs on the host: no start-up file is read there, and
 
 from __future__ import annotations
 
+import errno
 import os
 import platform
 import re
@@ -26,7 +27,8 @@ MAX_CHECKED: Final = 5000
 
 _MAX_TAGS_BYTES: Final = 64 << 10
 _PYTHON_FOLDER = re.compile(r"python(\d+)\.(\d+)")
-_CPYTHON_TAG = re.compile(r"cp(\d)(\d+)")
+_CPYTHON_TAG = re.compile(r"cp(\d)(\d+)m?")
+_MAX_LINKS: Final = 40
 _PLATFORM_SUFFIX: Final = f"_{platform.machine()}"
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _FOLDER: Final = _READ | os.O_DIRECTORY
@@ -38,14 +40,14 @@ class Packages:
 
     Attributes:
         root: The environment, without links.
-        given_path: The path by which the environment was given, absolute; it may be a link to `root`.
+        links: The links on the given path to `root`, each by its own place.
         folder: The folder of `root` with the packages.
         version: The Python for which they were installed; None if the folder does not say.
         stamp: Device, number and change time of `folder`; another one means that something was installed or removed.
     """
 
     root: str
-    given_path: str
+    links: tuple[str, ...]
     folder: str
     version: Version | None
     stamp: tuple[int, int, int]
@@ -56,15 +58,14 @@ class Packages:
 
         Args:
             path: A virtual environment, the `site-packages` of one, or a folder with installed packages. A relative
-                path counts from the working folder of this process, now.
+                path is resolved against the present working folder.
 
         Raises:
             InvalidInput: The path is missing, is a file, or has no packages; or they are of another platform, or of
                 several versions of Python; or the environment keeps its packages behind a link.
         """
-        text: str = os.fspath(path)
         # Absolute from here on: a later change of the working folder must not choose another environment.
-        given_path: str = os.path.abspath(os.path.expanduser(text))
+        given_path = os.path.join(os.getcwd(), os.path.expanduser(os.fspath(path)))
         try:
             return cls._find(given_path)
         except (OSError, ValueError) as error:
@@ -75,7 +76,7 @@ class Packages:
     @classmethod
     def _find(cls, given_path: str) -> Self:
         # Resolved once: a program that writes to the folder of a link could lead later runs elsewhere.
-        real_path = os.path.realpath(given_path)
+        real_path, links = _follow_links(given_path)
         if not os.path.exists(real_path):
             raise InvalidInput(
                 f"packages: {given_path} does not exist", hint="python3 -m venv .venv, then give its folder"
@@ -83,8 +84,6 @@ class Packages:
         if not os.path.isdir(real_path):
             raise InvalidInput(f"packages: {given_path} is a file", hint="give the folder of a virtual environment")
         root = _find_environment(real_path)
-        if root != real_path:
-            given_path = root
         folder, version = _find_folder(root)
         # A cloned folder can have an `.venv` whose `site-packages` is a link to a person's home.
         if os.path.realpath(folder) != folder:
@@ -94,11 +93,11 @@ class Packages:
             )
         stamp = _stamp(folder)  # before the packages are read: what is installed meanwhile is read the next time
         version = _agree(folder, version, _read_versions(folder))
-        return cls(root=root, given_path=given_path, folder=folder, version=version, stamp=stamp)
+        return cls(root=root, links=links, folder=folder, version=version, stamp=stamp)
 
     @property
     def is_current(self) -> bool:
-        """Whether no package was installed or removed since. One system call."""
+        """Whether the folder is unchanged: no package was installed or removed. Makes one system call."""
         try:
             return _stamp(self.folder) == self.stamp
         except OSError:
@@ -108,15 +107,19 @@ class Packages:
         """Return the packages that the environment has now. Blocks; O(packages).
 
         Raises:
-            InvalidInput: The environment is missing, or was made anew for another Python.
+            InvalidInput: The environment is missing, or was recreated for another Python.
         """
         present = Packages.find(self.root)
-        if (present.folder, present.version) != (self.folder, self.version):
-            raise InvalidInput(
-                f"packages: {self.root} was for {_say(self.version)}, and is for {_say(present.version)} now",
-                hint="make a new executor for it",
-            )
-        return replace(present, given_path=self.given_path)
+        if present.folder != self.folder or (self.version is not None and present.version != self.version):
+            raise present.make_version_error(self.version)
+        return replace(present, links=self.links)
+
+    def make_version_error(self, earlier: Version | None) -> InvalidInput:
+        """Return the error for an environment that was recreated for another Python than an executor has."""
+        return InvalidInput(
+            f"packages: {self.root} was for {_say(earlier)}, and is for {_say(self.version)} now",
+            hint="make a new executor for it",
+        )
 
     def find_interpreters(self) -> tuple[Interpreter, ...]:
         """Return the interpreters of this machine that can import the packages, the preferred one first.
@@ -131,7 +134,7 @@ class Packages:
         names = [_say(version) for version in versions]
         raise InvalidInput(
             f"packages: {self.root} is for {_say(self.version)}, and a sandbox here has {' or '.join(names)}",
-            hint=f"make the environment anew with {names[-1]}: {names[-1].lower().replace(' ', '')} -m venv .venv",
+            hint=f"recreate the environment with {names[-1]}: {names[-1].lower().replace(' ', '')} -m venv .venv",
         )
 
     def add_to(self, request: CodeExecutionInput) -> CodeExecutionInput:
@@ -154,7 +157,8 @@ class Packages:
         for mount in request.mounts:
             source = os.path.realpath(mount.source)
             # The guards cover the workspace only: another way to the same files must not be writable.
-            if mount.writable and (_contains(self.root, source) or _contains(source, self.root)):
+            contained = [path for path in (self.root, *self.links) if _contains(source, path)]
+            if mount.writable and (contained or _contains(self.root, source)):
                 raise InvalidInput(
                     f"The writable mount {mount.source!r} could change the packages in {self.root}.",
                     hint="Mount it read-only, or mount another folder.",
@@ -169,12 +173,45 @@ class Packages:
         )
 
     def guard(self, guards: Guards, workspace: str) -> Guards:
-        """Return guards that also cover the environment, and a link that names it, where they are in a workspace."""
-        top = os.path.realpath(workspace)
-        # The link by its own name: its target decides what the next `.venv/bin/python` of a person is.
-        link = os.path.join(os.path.realpath(os.path.dirname(self.given_path)), os.path.basename(self.given_path))
-        inside = [os.path.relpath(path, top) for path in (self.root, link) if path != top and _contains(top, path)]
-        return replace(guards, paths=tuple(dict.fromkeys((*guards.paths, *inside))))
+        """Return guards that also cover the environment, and the links that lead to it, where they are in a workspace.
+
+        A link decides what the next `.venv/bin/python` of a person is, so its own place is guarded, not its target.
+        """
+        root = os.path.realpath(workspace)
+        links = [os.path.relpath(link, root) for link in self.links if link != root and _contains(root, link)]
+        extended = guards.extend(workspace, (self.root,))
+        return replace(extended, paths=tuple(dict.fromkeys((*extended.paths, *links))))
+
+
+def _follow_links(path: str) -> tuple[str, tuple[str, ...]]:
+    """Return an absolute path without links, and the links on the way, each by its own place without links.
+
+    Raises:
+        OSError: The links lead in a circle.
+    """
+    resolved, links, pending = "/", list[str](), path.split("/")[::-1]
+    while pending:
+        name = pending.pop()
+        if name in ("", "."):
+            continue
+        if name == "..":
+            resolved = os.path.dirname(resolved)
+            continue
+        entry = os.path.join(resolved, name)
+        try:
+            is_link = stat.S_ISLNK(os.lstat(entry).st_mode)
+        except (FileNotFoundError, NotADirectoryError):
+            is_link = False
+        if not is_link:
+            resolved = entry
+            continue
+        links.append(entry)
+        if len(links) > _MAX_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        target = os.readlink(entry)
+        resolved = "/" if target.startswith("/") else resolved
+        pending += target.split("/")[::-1]
+    return resolved, tuple(links)
 
 
 def _contains(folder: str, path: str) -> bool:
@@ -194,9 +231,9 @@ def _find_environment(folder: str) -> str:
     """Return the virtual environment whose `site-packages` the folder is; else the folder."""
     parts = folder.split("/")
     if parts[-1] == "site-packages" and parts[-3:-2] == ["lib"] and _PYTHON_FOLDER.fullmatch(parts[-2]):
-        above = "/".join(parts[:-3])
-        if os.path.isfile(f"{above}/pyvenv.cfg"):
-            return above
+        environment = "/".join(parts[:-3])
+        if os.path.isfile(f"{environment}/pyvenv.cfg"):
+            return environment
     return folder
 
 
@@ -207,7 +244,7 @@ def _find_folder(root: str) -> tuple[str, Version | None]:
         InvalidInput: It has none, several, or those of another platform.
     """
     if os.path.isdir(f"{root}/Lib/site-packages"):
-        raise InvalidInput(f"packages: {root} is an environment of Windows", hint="make it anew on this machine")
+        raise InvalidInput(f"packages: {root} is an environment of Windows", hint="recreate it on this machine")
     library = f"{root}/lib"
     names = sorted(os.listdir(library)) if os.path.isdir(library) else []
     pythons = [name for name in names if os.path.isdir(f"{library}/{name}/site-packages")]
@@ -222,7 +259,7 @@ def _find_folder(root: str) -> tuple[str, Version | None]:
             raise InvalidInput(f"packages: {root} is for {name}", hint="only CPython runs in the sandbox")
         return f"{library}/{name}/site-packages", (int(match[1]), int(match[2]))
     if os.path.isfile(f"{root}/pyvenv.cfg"):
-        raise InvalidInput(f"packages: {root} has no site-packages", hint="make it anew: python3 -m venv .venv")
+        raise InvalidInput(f"packages: {root} has no site-packages", hint="recreate it: python3 -m venv .venv")
     match = _PYTHON_FOLDER.fullmatch(os.path.basename(os.path.dirname(root)))
     is_site = os.path.basename(root) in ("site-packages", "dist-packages")
     if not is_site and not any(name.endswith((".dist-info", ".egg-info")) for name in os.listdir(root)):
@@ -249,11 +286,16 @@ def _read_versions(folder: str) -> dict[str, set[Version]]:
             raise InvalidInput(
                 f"packages: {name.removesuffix('.dist-info')} is for {parsed[0][2]}, and this machine is "
                 f"{sys.platform}{_PLATFORM_SUFFIX}",
-                hint="make the environment anew on this machine",
+                hint="recreate the environment on this machine",
             )
         if any(abi in ("none", "abi3") for _, abi in here):
             continue
-        needed = {(int(match[1]), int(match[2])) for _, abi in here if (match := _CPYTHON_TAG.match(abi))}
+        needed = {(int(match[1]), int(match[2])) for _, abi in here if (match := _CPYTHON_TAG.fullmatch(abi))}
+        if here and not needed:
+            raise InvalidInput(
+                f"packages: {name.removesuffix('.dist-info')} is for {here[0][1]}, which no sandbox here runs",
+                hint="recreate the environment with an ordinary CPython",
+            )
         if needed:
             versions[name] = needed
     return versions
@@ -304,10 +346,10 @@ def _agree(folder: str, version: Version | None, versions: dict[str, set[Version
     for name, needed in versions.items():
         shared = needed if candidates is None else candidates & needed
         if not shared:
-            wanted, other = _say(min(candidates or needed)), _say(min(needed))
+            common, own = _say(min(candidates or needed)), _say(min(needed))
             raise InvalidInput(
-                f"packages: {name.removesuffix('.dist-info')} in {folder} is for {other}, and the others for {wanted}",
-                hint=f"install it anew with {wanted}",
+                f"packages: {name.removesuffix('.dist-info')} in {folder} is for {own}, and the others for {common}",
+                hint=f"install it anew with {common}",
             )
         candidates = shared
     return None if not candidates else max(candidates)

@@ -29,6 +29,7 @@ def resume(
     rules: RuleOptions = NO_RULES,
     timeout: options.Timeout = None,
     script_timeout: options.ScriptTimeout = None,
+    packages: options.Packages = None,
     no_stream: options.NoStream = False,
     check: options.Check = False,
     home: options.Home = None,
@@ -41,7 +42,7 @@ def resume(
         raise InvalidInput(
             "a conversation continues at its end", hint=f"`bough fork {id}` branches off there, and the fork continues"
         )
-    settings = options.load_settings(home, store, script_timeout=script_timeout)
+    settings = options.load_settings(home, store, script_timeout=script_timeout, packages=packages)
     renderer = renderer_for(json=json)
 
     async def main() -> int:

@@ -56,6 +56,10 @@ def run(
     json: options.Json = False,
 ) -> Report | int:
     """Start a conversation and print its answer. With --json, prints one event per line, the result last."""
+    if packages is not None and detach:
+        raise InvalidInput(
+            "--packages cannot be combined with --detach", hint="set `packages` in the bough.yaml of the worker's home"
+        )
     if idempotency_key is not None and not detach:
         raise InvalidInput("--idempotency-key requires --detach", hint="add --detach, or omit the key")
     text = _choose_prompt(prompt, file)

@@ -74,7 +74,7 @@ class BoughCodeExecutor(BaseCodeExecutor):
 
     def close(self) -> None:
         """Close the executor. Idempotent. At the end of the program, an open executor is closed automatically."""
-        portal().call(self.executor.aclose)
+        portal().close(self.executor)
 
 
 def _decode_content(content: str | bytes) -> bytes:

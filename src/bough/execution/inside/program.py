@@ -106,9 +106,11 @@ class PackageStartup:
 
 
 def add_python_path(value):
-    """Put the folders of PYTHONPATH behind the program's own, where an interpreter without `-I` has them."""
+    """Put the folders of PYTHONPATH behind the program's own, as without `-I`, and return those that were added."""
+    added = [path for path in value.split(":") if path and path not in sys.path]
     # At 1: the program's own folder stays first, so that a package cannot take the place of a module beside it.
-    sys.path[1:1] = [path for path in value.split(":") if path and path not in sys.path]
+    sys.path[1:1] = added
+    return added
 
 
 def become_main(conf):

@@ -90,7 +90,7 @@ def show_error():
 def run_here(conf, namespace):
     """Execute the code of a call in the persistent namespace; return its wait status."""
     sys.argv = list(conf["argv"])
-    program.add_python_path(conf["env"].get("PYTHONPATH", ""))
+    added = program.add_python_path(conf["env"].get("PYTHONPATH", ""))
     try:
         with open(conf["python"], "rb") as source:
             code = compile(source.read(), conf["python"], "exec", dont_inherit=True)
@@ -100,6 +100,8 @@ def run_here(conf, namespace):
     except BaseException:
         show_error()
         return 1 << 8
+    finally:
+        sys.path[:] = [path for path in sys.path if path not in added]  # the next call has its own PYTHONPATH
     return 0
 
 

@@ -130,7 +130,7 @@ def find_guarded(root_fd: int, guards: Guards) -> GuardedEntries:
             path = entry.folder.path if entry.name == os.curdir else entry.path
             if len(guarded_entries) == MAX_GUARDED or len(os.fsencode(path)) > _MAX_PATH_BYTES:
                 raise PermissionDenied(
-                    f"The workspace has more than {MAX_GUARDED} guarded names, or one with a too long path: "
+                    f"The workspace has more than {MAX_GUARDED} guarded names, or one whose path is too long: "
                     f"{path[:200]}",
                     hint="Use a subfolder as the workspace.",
                 )
@@ -143,14 +143,17 @@ def set_aside(root_fd: int, guards: Guards, before: GuardedEntries) -> list[tupl
     """Rename the guarded entries that are new; return (path, reason for `output_skipped`) of each. Blocks; O(names).
 
     The new entries are not deleted, because a person may have created them during the run. An earlier entry is not
-    renamed, even if the run has moved its parent folder. Missing guarded links are restored. Must be called after all
-    processes of the run have ended.
+    renamed, even if the run has moved its parent folder, unless it is now a link to another target. Missing guarded
+    links are restored. Must be called after all processes of the run have ended.
     """
     earlier_links = {entry.identity: entry.link for entry in before.found}
     renamed: list[tuple[str, str]] = []
     for entry in _GuardedWalk(guards, before=before).entries(root_fd):
-        link = os.readlink(entry.name, dir_fd=entry.folder_fd) if entry.is_link else None
-        # The target too: a link can be removed, and what is made in its place has the same inode number again.
+        try:
+            link = os.readlink(entry.name, dir_fd=entry.folder_fd) if entry.is_link else None
+        except OSError:  # removed or replaced meanwhile, so it is not the earlier link
+            link = None
+        # The target too: a link can be removed, and what is made in its place may have the same inode number.
         if identity_of(entry.state) in earlier_links and earlier_links[identity_of(entry.state)] == link:
             continue
         new_name = f"{entry.name[:200]}.removed-{secrets.token_hex(4)}"

@@ -79,7 +79,7 @@ class BubblewrapRung:
     isolation: Isolation = Isolation.NAMESPACES
     _bwrap: str = ""
     interpreters: tuple[Interpreter, ...] = field(default_factory=list_interpreters)
-    _interpreter: Interpreter = field(init=False)
+    _interpreter: Interpreter = field(init=False, repr=False, compare=False)
     _supported_options: tuple[str, ...] = ()
     _filter: bytes = b""
     _network_filter: bytes = b""

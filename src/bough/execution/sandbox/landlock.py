@@ -68,7 +68,7 @@ class LandlockRung:
     name: str = "sandlock"
     isolation: Isolation = Isolation.LANDLOCK
     interpreters: tuple[Interpreter, ...] = field(default_factory=list_interpreters)
-    _interpreter: Interpreter = field(init=False)
+    _interpreter: Interpreter = field(init=False, repr=False, compare=False)
     _filter: bytes = b""
     _prepared: Preparation = field(default_factory=Preparation)
     makes_mounts: bool = False

@@ -114,10 +114,15 @@ class RungReport:
 
 
 class Rung(Protocol):
-    """A kind of sandbox in which plans can run."""
+    """A kind of sandbox in which plans can run.
+
+    Attributes:
+        interpreters: The interpreters that a probe tries, in this order.
+    """
 
     name: str
     isolation: Isolation
+    interpreters: tuple[Interpreter, ...]
 
     async def probe(self) -> RungReport:
         """Report whether the rung works on this machine now, by running a program in it."""

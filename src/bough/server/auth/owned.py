@@ -329,11 +329,13 @@ class OwnedStore:
         self._checked_at.pop(cid, None)
         await self._store.delete(cid, mode)
 
-    async def erase(self, cid: UUID, *, compact: bool = True) -> ErasureReceipt:
+    async def erase(self, cid: UUID, *, compact: bool = True, tenant: Tenant | None = None) -> ErasureReceipt:
         """Erase a conversation of the owner, or the remains of a deleted one.
 
         A tenant does not compact the store, because the writers of every tenant would wait.
         """
+        if tenant is not None and tenant.owner != self.owner:
+            raise make_missing(cid)
         self._checked_at.pop(cid, None)
         # The owner is checked in the transaction: the row of a deleted conversation has none, and its id can be in use.
         return await self._store.erase(cid, compact=compact and self.owner is None, tenant=Tenant(self.owner))
