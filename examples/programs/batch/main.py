@@ -27,7 +27,7 @@ CLASSIFIER = AgentSpec(
 
 
 async def classify(prepared: AsyncConversation, number: int, text: str) -> str | None:
-    """Return the kind of a document; None if the budget is used up. Running the program again continues."""
+    """Return the kind of a document; None if the budget is used up: the fork continues once it is raised."""
     async with AT_ONCE, await prepared.fork(title=text.partition(":")[0], tags={"document": str(number)}) as fork:
         await fork.send_message(text)
         result = await fork.run()

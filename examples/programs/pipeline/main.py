@@ -67,7 +67,8 @@ async def main(url: str) -> None:
         for task in await asyncio.gather(*(broker.wait(id) for id in dict.fromkeys(ids))):
             outcome = task.data if task.state is TaskState.COMPLETED else task.error
             print(f"{task.metadata['month']:10} {task.state.value:10} {outcome}")
-            print(*(f"{call.tool} {call.effect_key}: ask the bank" for call in task.interrupted_calls), end="")
+            for call in task.interrupted_calls:
+                print(f"{call.tool} {call.effect_key}: ask the bank")
         failed = await store.list(TaskFilter(states=frozenset({TaskState.FAILED})))
         print(f"{len(PAYMENTS)} payments, {len(failed.items)} to look at")
     await store.aclose()

@@ -3,7 +3,7 @@
 import asyncio
 import os
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from uuid import NAMESPACE_URL, uuid5
 
 import httpx
@@ -46,9 +46,8 @@ BOT = AgentSpec(
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
-    app.state.store = await open_store(os.environ.get("STORE", "memory:"))
-    yield
-    await app.state.store.aclose()
+    async with aclosing(await open_store(os.environ.get("STORE", "memory:"))) as app.state.store:
+        yield
 
 
 app = FastAPI(lifespan=lifespan)
@@ -60,7 +59,8 @@ async def review(number: int, request: Request) -> dict[str, int]:
     conversation = await AsyncConversation.create(BOT, id=id, store=store, title=f"#{number}", exist_ok=True)
     try:
         after = conversation.state.head - 1
-        await conversation.send_message((await request.body()).decode())
+        key = uuid5(id, request.headers.get("Idempotency-Key", str(after)))
+        await conversation.send_message((await request.body()).decode(), id=key)  # sent again: appended once
         await conversation.start(close=True)  # Conflict before the response if a review is running
     except BaseException:
         await conversation.aclose()

@@ -188,7 +188,8 @@ def make_unpriced(model: str) -> InvalidInput:
     """Return the error for a model without a price that would spend from a budget of dollars."""
     return InvalidInput(
         f"the prices of {model} are not known, so a budget of dollars cannot be kept",
-        hint=f"set its prices in bough.yaml: prices: {{{model}: {{input: …, output: …}}}}, or give a budget of tokens",
+        hint=f"set its prices in bough.yaml of bough's home, prices: {{{model}: {{input: …, output: …}}}}, or give a "
+        "budget of tokens",
         details={"model": model},
     )
 

@@ -61,7 +61,7 @@ from bough.conversation.run import ask
 from bough.conversation.run.checks import condense
 from bough.conversation.run.loop import NodeListener
 from bough.conversation.run.run import RunModels, Runner
-from bough.conversation.run.spending import RunBudgets, join_budgets_of
+from bough.conversation.run.spending import RunBudgets, follow_budgets
 from bough.conversation.run.waiting.approval import Decisions
 from bough.errors import Conflict, InvalidInput, NotFound, PermissionDenied, Unavailable
 from bough.events.content import Source
@@ -105,6 +105,8 @@ class AsyncConversation(ConversationBase[T], ConversationCollection):
         self._in_force = parts.rules
         self._agent = AgentInForce(parts.journal.state, parts.agent, parts.environment.settings)
         self._environment = parts.environment.retain()
+        if self._in_force().budgets:
+            follow_budgets(self.store)
         self._closed = False
         self._temporary: ForkedWorkspace | None = None
 
@@ -571,7 +573,7 @@ class AsyncConversation(ConversationBase[T], ConversationCollection):
 
         Raises:
             ModelError: The model could not answer.
-            InvalidInput: The question is not text, or is empty.
+            InvalidInput: The question is not text, or is empty; or a budget of dollars needs the model's price.
             LimitExceeded: A budget of the conversation is used up.
         """
         require_type(question, str, "a question", "ask in words")
@@ -581,10 +583,11 @@ class AsyncConversation(ConversationBase[T], ConversationCollection):
         await self._journal.catch_up()
         model = resolve_spec_model(self._agent.follow_log(), self.settings)[0]
         messages = await self._journal.messages()
-        await join_budgets_of(self.store, self.id, self._in_force())
         instructions, prices = self.state.instructions, self.settings.prices
-        answer, usage = await ask.ask(model, messages, question, instructions=instructions, prices=prices)
-        await self._journal.append(UsageAdded(purpose="ask", model=model.model_name, usage=usage))
+        budgets = RunBudgets(self._journal, self._in_force, 0, prices)
+        async with budgets.hold_question(model, messages):
+            answer, usage = await ask.ask(model, messages, question, instructions=instructions, prices=prices)
+            await self._journal.append(UsageAdded(purpose="ask", model=model.model_name, usage=usage))
         return answer
 
     async def interrupt(self, *, by: str = "user", reason: str = "") -> None:
@@ -605,6 +608,7 @@ class AsyncConversation(ConversationBase[T], ConversationCollection):
 
         Raises:
             Conflict: The conversation is running.
+            LimitExceeded: A budget is used up.
         """
         models = RunModels(self.settings, self._in_force)
         configured = self._in_force().condenser

@@ -158,6 +158,7 @@ async def find_message(
                 f"there is no turn {turn.number} to repeat: the conversation has {journal.state.turns}",
                 hint="for a turn that only its source has, give the record that turns() of the source returns",
             )
+        await journal.settle()  # the message must be in the store
         seq = await journal.find_turn(turn.number - 1)
     (message,) = [cast("UserMessage", stored.event) async for stored in store.read(cid, seq, seq + 1)]
     if message.plain == ERASED and len(message.content) == 1:

@@ -18,7 +18,7 @@ from bough.types import JsonObject
 T = TypeVar("T", default=Any)
 
 OutputT = TypeVar("OutputT", default=Any)
-"""What the agent of a conversation answers with that a method creates or opens."""
+"""The output type of the conversation that a method creates or opens."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -61,7 +61,8 @@ class GivenRules(TypedDict, total=False):
         secrets: Values for scripts that declare them; masked wherever they occur.
         limits: Limits of each run or of the conversation; a sequence sets both. See `Limits.per`.
         budget: Amounts that the conversation, its forks and its sub-agents spend together with others. A conversation
-            that has a budget keeps it.
+            that has a budget keeps it. A program that opens it again must give the same `id`: without one, each start
+            adds another budget.
     """
 
     confirmation_policy: Policy

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from uuid import UUID
 
@@ -86,7 +86,7 @@ class Budget:
     usd: float | None = None
     tokens: int | None = None
     requests: int | None = None
-    id: str = field(default="")
+    id: str = ""
 
     def __post_init__(self) -> None:
         if self.id == "" and not self.bounds:
@@ -134,12 +134,15 @@ class Budget:
             return (await _read(log, self.id)).spending
 
     async def remaining(self, store: EventStore | str) -> Remainder:
-        """Return what is left, without what requests in flight may cost. Reads one row. Raises: see `usage`."""
+        """Return each bound minus what has been spent. Reads one row. Raises: see `usage`.
+
+        Amounts that are held for requests in flight are not subtracted.
+        """
         async with use_store(store) as log:
             account = await _read(log, self.id)
-        left = {name: max(bound - account.spent[name], 0) for name, bound in account.bounds.items()}
-        usd = left["usd"] / _NANOS if "usd" in left else None
-        return Remainder(usd=usd, tokens=left.get("tokens"), requests=left.get("requests"))
+        remainders = {name: max(bound - account.spent[name], 0) for name, bound in account.bounds.items()}
+        usd = remainders["usd"] / _NANOS if "usd" in remainders else None
+        return Remainder(usd=usd, tokens=remainders.get("tokens"), requests=remainders.get("requests"))
 
     async def change(
         self,
@@ -416,7 +419,7 @@ def settle(tables: Tables, conversation: UUID, usage: Usage, *, ends_request: bo
 
 
 def join(tables: Tables, budgets: Sequence[Budget], conversation: UUID) -> None:
-    """Have what a conversation uses charged to budgets, also if it makes no request of its own."""
+    """Charge a conversation's usage to budgets even if it sends no request."""
     for budget in budgets:
         tables.run("budget.join", budget=budget.id, conversation=conversation)
 

@@ -64,7 +64,7 @@ class Task(BaseModel):
         request: The question or approvals that the task waits for while it is `INPUT_REQUIRED`.
         version: Counts transitions.
         interrupted_calls: Calls that had started when their process ended, and whose effects are unknown, oldest first:
-            those among the latest 1,000 events. Lists and claims leave it empty.
+            those whose response, too, is among the latest 1,000 events. Lists and claims leave it empty.
     """
 
     id: str = Field(default_factory=lambda: str(new_id()))

@@ -21,6 +21,7 @@ from bough.conversation import AsyncConversation, Conversation
 from bough.conversation.log.condenser import SummarizingCondenser
 from bough.errors import BoughError, Conflict, InvalidInput, LimitExceeded, NotFound
 from bough.events import PostgresEventStore, SqliteEventStore, open_store
+from bough.events.model import Usage, UsageAdded
 from bough.events.store import EventStore
 from bough.guard import Budget, Limits
 from bough.orchestrator import OrchestratorAgent
@@ -146,7 +147,7 @@ async def test_sub_agents_and_tasks_spend_it(settings: Settings, tmp_path: Path)
 
 
 async def test_the_last_of_it_is_spent_by_one_request_at_a_time(start: Start, store: EventStore) -> None:
-    """A request may cost up to 1,700 tokens and costs 1,100: three of eight are sent, never two where one is left."""
+    """A request holds more than 2,500 tokens and costs 1,100: three of eight are sent, never two where one is left."""
     in_flight: list[int] = [0, 0]
 
     async def think(asked: Any) -> ModelResponse:
@@ -371,9 +372,11 @@ async def test_an_id_stands_for_one_budget_of_one_store(start: Start, store: Eve
             await start(agent(answer()), budget=Budget(**bounds, id="june"))
     await start(agent(answer()), budget=Budget(usd=5.0, id="june"))
     before = await store.count()
-    for missing in (Budget(id="july"), Budget(id="july")):
+    for missing in (Budget(id="july"), (Budget(usd=1, id="may"), Budget(id="july"))):
         with pytest.raises(NotFound, match="no budget 'july'"):
             await start(agent(answer()), budget=missing)
+    with pytest.raises(NotFound):
+        await Budget(id="may").usage(store)
     assert await store.count() == before, "nothing is written where a budget is refused"
     with pytest.raises(NotFound):
         await Budget(id="july").usage(store)
@@ -438,3 +441,94 @@ async def test_the_forms_without_await(tmp_path: Path, settings: Settings) -> No
         return budget.usage_sync(url).requests, budget.remaining_sync(url).requests, changed.requests
 
     assert await asyncio.to_thread(use) == (1, 4, 5)
+
+
+async def test_questions_at_the_same_time_share_it(start: Start, store: EventStore) -> None:
+    gate = asyncio.Event()
+
+    async def think(_: Any) -> ModelResponse:
+        await gate.wait()
+        return answer()
+
+    budget = Budget(requests=2)
+    conversation = await start(agent(*[think] * 5), budget=budget)
+    questions = [asyncio.create_task(conversation.ask("why?")) for _ in range(5)]
+    while (await budget.usage(store)).in_flight < 2:
+        await asyncio.sleep(0)
+    gate.set()
+    outcomes = await asyncio.gather(*questions, return_exceptions=True)
+    assert sum(isinstance(outcome, str) for outcome in outcomes) == 2
+    assert sum(isinstance(outcome, LimitExceeded) for outcome in outcomes) == 3
+    usage = await budget.usage(store)
+    assert (usage.requests, usage.in_flight) == (2, 0)
+    assert conversation.state.limit is None, "no run was stopped"
+
+
+async def test_a_question_needs_a_price_as_a_run_does(start: Start, settings: Settings) -> None:
+    unpriced = ScriptedModel(["never"], model_name="unpriced")
+    budget = Budget(usd=5, id="june")
+    conversation = await start(agent(answer()), budget=budget)
+    opened = await AsyncConversation.open(
+        conversation.id, store=conversation.store, agent=agent(), settings=settings, budget=Budget(id="june")
+    )
+    opened_model = opened.agent.model_copy(update={"model": unpriced})
+    other = await AsyncConversation.open(
+        conversation.id, store=conversation.store, agent=opened_model, settings=settings
+    )
+    with pytest.raises(InvalidInput, match="prices of unpriced"):
+        await other.ask("why?")
+    assert unpriced.requests == 0
+
+
+async def test_an_id_that_is_used_again_spends_nothing(start: Start, store: EventStore) -> None:
+    budget, id = Budget(requests=5), new_id()
+    conversation = await start(agent(answer()), budget=budget, id=id)
+    await conversation.send_message("go")
+    await conversation.run()
+    await conversation.aclose()
+    await store.delete(id)
+    again = await start(agent(answer()), id=id)
+    await again.send_message("go")
+    await again.run()
+    assert (await budget.usage(store)).requests == 1, "what was spent stays spent, and the new one spends nothing"
+
+
+async def test_condensing_without_a_budget_left_is_no_failure(start: Start) -> None:
+    condenser = SummarizingCondenser(max_events=8)
+    spec = agent(*[answer() for _ in range(6)])
+    conversation = await start(spec, budget=Budget(requests=4, id="june"), condenser=condenser)
+    for _ in range(4):
+        await conversation.send_message("go")
+        await conversation.run()
+    with pytest.raises(LimitExceeded):
+        await conversation.condense()
+    kinds = [stored.kind async for stored in conversation.events]
+    assert "ErrorRaised" not in kinds
+    await conversation.send_message("go")
+    assert (await conversation.run()).limit == "budget.june.requests"
+    kinds = [stored.kind async for stored in conversation.events]
+    assert (kinds.count("LimitReached"), "ErrorRaised" in kinds) == (1, False)
+
+
+async def test_a_cost_alone_is_charged_in_whatever_process(start: Start, store: EventStore) -> None:
+    budget = Budget(usd=1, id="june")
+    conversation = await start(agent(answer()), budget=budget)
+    opened = await AsyncConversation.open(
+        conversation.id, store=store, agent=conversation.agent, settings=conversation.settings
+    )
+    await conversation.aclose()
+    await opened.send_message("go")
+    await opened.run()
+    before = (await budget.usage(store)).usd
+    await opened.append(UsageAdded(purpose="analyzer", model="flat-fee", usage=Usage(requests=0, cost_usd=0.02)))
+    assert round((await budget.usage(store)).usd - before, 9) == 0.02
+
+
+async def test_a_second_budget_that_refuses_frees_the_first(start: Start, store: EventStore) -> None:
+    wide, narrow = Budget(requests=9, id="a"), Budget(requests=1, id="b")
+    conversation = await start(agent(answer(), answer()), budget=[wide, narrow])
+    for limit in (None, "budget.b.requests"):
+        await conversation.send_message("go")
+        assert (await conversation.run()).limit == limit
+    usage = await wide.usage(store)
+    assert (usage.requests, usage.in_flight) == (1, 0)

@@ -187,12 +187,12 @@ class ForkOverrides(TypedDict, total=False):
 
 
 class ForkOptions(TypedDict, total=False):
-    """The arguments of `fork` beside `agent`; each may be left out.
+    """The arguments of `fork` besides `agent`; each may be left out.
 
     Attributes:
         id: The id of the fork. A repeated call with the same id and arguments returns the same fork.
         title: The title of the fork; None takes that of the source.
-        tags: The tags of the fork, beside those that it inherits.
+        tags: The tags of the fork, in addition to those that it inherits.
         reset_metrics: Whether the fork's usage starts at 0, which is the default. Usage before the cut is then counted
             as inherited.
         at: The number of events to keep, the id of the last one to keep, or `Turn(n)`, which may be a record of

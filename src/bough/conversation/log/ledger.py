@@ -31,7 +31,7 @@ def follow_usage(store: EventStore) -> None:
 def add_usage_row(tables: Tables, cid: UUID, stored: StoredEvent) -> None:
     """Add the usage of one event to its row. An event without usage changes nothing."""
     model, usage = read_usage(stored.event)
-    if usage is None or not any((usage.requests, usage.input_tokens, usage.output_tokens)):
+    if usage is None or not any((usage.requests, usage.input_tokens, usage.output_tokens, usage.cost_usd)):
         return
     tokens = usage.input_tokens + usage.output_tokens
     tables.run(

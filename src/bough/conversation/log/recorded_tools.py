@@ -44,7 +44,7 @@ class RecordedTools:
 
     @classmethod
     def from_policies(cls, policies: JsonObject) -> Self | None:
-        """Return what recorded rules say; None if the conversation's tools run.
+        """Return the record that the rules name; None if the conversation's tools run.
 
         Raises:
             CorruptLog: The rules do not have the form that `to_json` writes.
@@ -100,7 +100,10 @@ class RecordedAnswers:
             self._seqs, self._tools = await self._find_outcomes(tools), tools
         seqs = self._seqs.get(_make_key(call))
         if seqs:
-            return [event async for event in self._copy(tools, seqs.popleft(), call)]
+            events = [event async for event in self._copy(tools, seqs.popleft(), call)]
+            if not events:  # never an empty list: it would let the tool run
+                raise NotFound("the recorded outcome of a tool call is gone", hint="fork another conversation")
+            return events
         if tools.mode == "recorded-or-run":
             return []
         reason = (

@@ -49,7 +49,7 @@ class Turn:
 
     @property
     def cut(self) -> Turn:
-        """The cut alone, without what a record says of the turn."""
+        """The cut alone, without the fields of a record."""
         return Turn(self.number)
 
 
@@ -74,14 +74,14 @@ class TurnCall:
 
 @dataclass(frozen=True, kw_only=True)
 class TurnRecord(Turn):
-    """What a log says of one turn. As a `Turn` it is the cut after it: `fork(at=record)` keeps the turn.
+    """One turn of a log. As a `Turn` it is the cut after it: `fork(at=record)` keeps the turn.
 
     Attributes:
         number: From 1; the number that `Turn` counts by.
         conversation: The conversation that it was read from.
         start: Seq of the message.
         stop: Seq after the last event of the turn.
-        message: What was said.
+        message: The message that began it.
         calls: The tool calls, in the order in which the model made them.
         output: Text of the latest answer, that is, of a response without tool calls; empty without one.
         data: The value of the agent's `output_type`, as JSON; None without one.
@@ -193,7 +193,8 @@ class _TurnReader:
             case FilesKept() | ScriptRan() | ToolReturned():
                 self.files |= dict.fromkeys(_list_files(event, state))
             case _:
-                self.reason = _find_reason(event) or self.reason
+                if self.status != "finished":  # later, for example when condensing fails, no run ends
+                    self.reason = _find_reason(event) or self.reason
 
     def make_record(self, conversation: UUID, *, stop: int, is_open: bool) -> TurnRecord:
         """Return the record of the turn."""
@@ -226,8 +227,8 @@ class _TurnReader:
         self.status = status
         if status in ("running", "finished"):
             self.reason = ""
-        elif status == "paused" and not self.reason:
-            self.reason = event.reason or ""
+        elif status == "paused":
+            self.reason = event.reason or self.reason
 
 
 def _list_files(event: FilesKept | ScriptRan | ToolReturned, state: State) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from bough.conversation.rules import Rules
 from bough.conversation.run.loop import REMINDER, Stop
 from bough.conversation.run.recorder import Recorder
 from bough.conversation.run.shared_bounds import SharedBounds
+from bough.conversation.run.spending import BudgetUsedUp
 from bough.conversation.run.stop import StopNote
 from bough.errors import BoughError, public_message
 from bough.events.model import (
@@ -112,7 +113,12 @@ class Supervisor:
         )
         if stop:
             return stop
-        await condense(self._journal, self.condenser)
+        try:
+            await condense(self._journal, self.condenser)
+        except BudgetUsedUp as error:
+            if error.reached is not None:
+                self._journal.stage(error.reached)
+            return "paused"
         self._steps += 1
         return None
 
@@ -268,7 +274,11 @@ class Supervisor:
 
 
 async def condense(journal: Journal, condenser: Condenser, *, force: bool = False) -> bool:
-    """Condense the view if it is too long, and return whether it was condensed. A failure is recorded in the log."""
+    """Condense the view if it is too long, and return whether it was condensed. A failure is recorded in the log.
+
+    Raises:
+        BudgetUsedUp: A budget is used up; nothing is recorded.
+    """
     view = await journal.render()
     if view.shown and view.shown[-1].stop > journal.durable:
         await journal.settle()  # a condensed range is recorded by the seqs of its events, which must be final
@@ -276,6 +286,8 @@ async def condense(journal: Journal, condenser: Condenser, *, force: bool = Fals
     size = Size(messages=len(view.shown), tokens=journal.state.request_tokens)
     try:
         condensed = await condenser.condense(view, size, force=force)
+    except BudgetUsedUp:
+        raise
     except BoughError as error:
         message = f"condensing failed: {public_message(error)}"
         await journal.append(ErrorRaised(code=error.code, message=message, hint=error.hint))

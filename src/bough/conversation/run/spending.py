@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -40,14 +41,23 @@ from bough.guard.budget import (
     to_nanos,
 )
 from bough.settings import Price
+from bough.types import new_id
 
 _FIRST_WAIT_SECONDS = 0.05
+_QUESTION_SECONDS = 900
+"""How long a question may take. Later, its hold counts as that of a dead process."""
 _LONGEST_WAIT_SECONDS = 1.0
 _CHARACTERS_PER_TOKEN = 3
 
 
 class BudgetUsedUp(LimitExceeded):
-    """A request that was not sent, because a budget is used up, or a pause was requested while it waited."""
+    """A request that was not sent, because a budget is used up, or a pause was requested while it waited.
+
+    Attributes:
+        reached: The event that records the limit; None if it was a pause.
+    """
+
+    reached: LimitReached | None = None
 
 
 def follow_budgets(store: EventStore) -> None:
@@ -59,40 +69,22 @@ def charge_event(tables: Tables, cid: UUID, stored: StoredEvent) -> None:
     """Charge the usage of an event; one statement, none if it has no usage."""
     event = stored.event
     _, usage = read_usage(event)
-    is_response = isinstance(event, ModelResponded | Condensed)
-    if usage is not None and (is_response or usage.requests or usage.input_tokens or usage.output_tokens):
-        settle(tables, cid, usage, ends_request=is_response)
-
-
-async def join_budgets_of(store: EventStore, cid: UUID, rules: Rules) -> None:
-    """Check that no budget is used up, and have what the conversation uses outside of runs charged to them.
-
-    Raises:
-        LimitExceeded: A budget is used up.
-        NotFound: The store has no budget with the recorded id.
-    """
-    budgets = rules.budgets
-    if not budgets:
+    if usage is None:
         return
-    follow_budgets(store)
-
-    def change(tables: Tables) -> list[Account]:
-        join(tables, budgets, cid)
-        return [read_account(tables, budget.id) for budget in budgets]
-
-    accounts = await store.transaction(BUDGETS, change)
-    reached = _find_reached(budgets, accounts)
-    if reached is not None:
-        raise make_used_up(reached)
+    is_response = isinstance(event, ModelResponded | Condensed)
+    if is_response or any((usage.requests, usage.input_tokens, usage.output_tokens, usage.cost_usd)):
+        settle(tables, cid, usage, ends_request=is_response)
 
 
 def make_used_up(reached: LimitReached) -> BudgetUsedUp:
     """Return the error for a budget that is used up."""
-    return BudgetUsedUp(
+    error = BudgetUsedUp(
         f"{reached.limit} is used up: {reached.value:g} of {reached.bound:g}",
         hint="raise it with Budget.change, then run again",
         details={"limit": reached.limit, "value": reached.value, "bound": reached.bound},
     )
+    error.reached = reached
+    return error
 
 
 def _find_reached(budgets: tuple[Budget, ...], accounts: list[Account]) -> LimitReached | None:
@@ -151,13 +143,19 @@ class RunBudgets:
         input_tokens = estimate_input_tokens(request.messages, parameters)
         output_tokens = int((settings or {}).get("max_tokens") or DEFAULT_OUTPUT_TOKENS)
         amount = self._price(request.model, input_tokens, output_tokens)
-        await self._reserve(budgets, request.model, amount)
+        try:
+            await self._reserve(budgets, request.model, amount)
+        except BudgetUsedUp as error:
+            if error.reached is not None:
+                self._journal.stage(error.reached)
+            raise
         self._received_characters = 0
         try:
             yield
         except BaseException as error:
-            received_tokens = min(self._received_characters // _CHARACTERS_PER_TOKEN, output_tokens)
-            if not received_tokens and not (self._is_interrupted and isinstance(error, asyncio.CancelledError)):
+            has_begun = self._received_characters > 0
+            received_tokens = min(-(-self._received_characters // _CHARACTERS_PER_TOKEN), output_tokens)
+            if not has_begun and not (self._is_interrupted and isinstance(error, asyncio.CancelledError)):
                 await self._release(Amount(0, 0), requests=0)
             elif streams:
                 await self._release(self._price(request.model, input_tokens, received_tokens), requests=1)
@@ -169,6 +167,32 @@ class RunBudgets:
     def _is_interrupted(self) -> bool:
         """Whether the run is being cancelled. PydanticAI also cancels the task of a request whose stream has failed."""
         return self._task is not None and self._task.cancelling() > 0
+
+    @asynccontextmanager
+    async def hold_question(self, model: Model, messages: Sequence[ModelMessage]) -> AsyncGenerator[None]:
+        """Hold what a question beside the run may cost while the block asks it and records its usage.
+
+        It has a hold of its own, since a run of the conversation may hold a request at the same time. The hold ends
+        after `_QUESTION_SECONDS` if the process dies.
+
+        Raises: see `hold_request`. A limit is not recorded in the log, because it stops no run.
+        """
+        if not (budgets := self._rules().budgets):
+            yield
+            return
+        follow_budgets(self._journal.store)
+        cid = self._journal.cid
+        await self._journal.store.transaction(BUDGETS, lambda tables: join(tables, budgets, cid))
+        self._hold = Hold(new_id(), -round(time.time() + _QUESTION_SECONDS))
+        amount = self._price(model, estimate_input_tokens(messages), DEFAULT_OUTPUT_TOKENS)
+        await self._reserve(budgets, model, amount)
+        try:
+            yield
+        except BaseException as error:
+            is_refused = isinstance(error, Exception)
+            await self._release(Amount(0, 0) if is_refused else amount, requests=int(not is_refused))
+            raise
+        await self._release(Amount(0, 0), requests=0)  # the recorded usage was charged to the conversation
 
     async def summarize(self, model: Model, messages: Sequence[ModelMessage]) -> tuple[str, Usage]:
         """Return a summary for a condenser, and its usage, which the event of the condensation charges.
@@ -198,7 +222,6 @@ class RunBudgets:
         while not await self._try_reserve(budgets, amount):
             reached = await self._find_obstacle(budgets, model, amount)
             if reached is not None:
-                self._journal.stage(reached)
                 raise make_used_up(reached)
             await asyncio.sleep(wait_seconds)
             wait_seconds = min(wait_seconds * 2, _LONGEST_WAIT_SECONDS)
@@ -228,9 +251,9 @@ class RunBudgets:
         if amount.nanos is None and any("usd" in account.bounds for account in accounts):
             raise make_unpriced(model.model_name)
         by_budget = [(id, hold) for id, budget_holds in holds.items() for hold in budget_holds]
-        lost = [(id, hold) for id, hold in by_budget if await self._is_lost(hold)]
-        if lost:
-            await store.transaction(BUDGETS, lambda tables: [charge_hold(tables, id, hold) for id, hold in lost])
+        lost_holds = [(id, hold) for id, hold in by_budget if await self._is_lost(hold)]
+        if lost_holds:
+            await store.transaction(BUDGETS, lambda tables: [charge_hold(tables, id, hold) for id, hold in lost_holds])
             accounts, _ = await store.transaction(BUDGETS, look, read_only=True)
         return _find_reached(budgets, accounts)
 
@@ -238,6 +261,8 @@ class RunBudgets:
         """Whether the run that sent a request is gone, so that nothing will settle the request."""
         if hold.conversation == self._hold.conversation:
             return True  # this run has no request in flight now
+        if hold.generation < 0:  # of a question
+            return time.time() > -hold.generation
         store = self._journal.store
         try:
             record, owner = await store.get(hold.conversation), await store.lease_owner(hold.conversation)

@@ -48,7 +48,7 @@ returning 1;
 -- name: join
 insert into budget_member (budget, conversation, generation, spent_nanos, spent_tokens, spent_requests,
                            held_nanos, held_tokens, held_requests)
-select b.id, :conversation, 0, 0, 0, 0, 0, 0, 0 from budget b where b.id = :budget
+select b.id, :conversation, 0, 0, 0, 0, 0, 0, 0 from budget b where b.id = :budget {lock}
 on conflict (conversation, budget) do nothing;
 
 -- name: settle
@@ -62,7 +62,7 @@ update budget_member set
   held_requests = held_requests * (1 - :ends::bigint),
   held_tokens = held_tokens * (1 - :ends::bigint),
   held_nanos = held_nanos * (1 - :ends::bigint)
-where conversation = :conversation;
+where conversation = :conversation {lock_first};
 
 -- name: release
 -- End a request without a response, and charge what is known of it.
@@ -71,16 +71,16 @@ update budget_member set
   spent_tokens = spent_tokens + :tokens::bigint,
   spent_nanos = spent_nanos + :nanos::bigint,
   held_requests = 0, held_tokens = 0, held_nanos = 0
-where conversation = :conversation and generation = :generation and held_requests > 0;
+where conversation = :conversation and generation = :generation and held_requests > 0 {lock_first};
 
 -- name: holds
 select uuid_send(conversation), generation from budget_member where budget = :budget and held_requests > 0;
 
 -- name: charge_hold
--- Spend what a request held whose run is gone.
+-- Charge the amount held by a request whose run has ended.
 update budget_member set
   spent_requests = spent_requests + held_requests,
   spent_tokens = spent_tokens + held_tokens,
   spent_nanos = spent_nanos + held_nanos,
   held_requests = 0, held_tokens = 0, held_nanos = 0
-where conversation = :conversation and budget = :budget and generation = :generation and held_requests > 0;
+where conversation = :conversation and budget = :budget and generation = :generation and held_requests > 0 {lock_first};

@@ -394,7 +394,7 @@ def find_interrupted_calls(log: Sequence[StoredEvent], row: TaskRow) -> list[Los
         match event := stored.event:
             case ModelResponded():
                 response = stored.seq
-            case ToolCalled():
+            case ToolCalled() if response is not None:
                 key = make_effect_key(row.conversation_id, response, event.tool_call_id)
                 calls[event.tool_call_id] = LostCall(
                     id=event.tool_call_id, tool=event.tool, arguments=event.arguments, effect_key=key

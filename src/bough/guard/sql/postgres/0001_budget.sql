@@ -56,3 +56,18 @@ end $$;
 
 create trigger budget_member_changed after update on budget_member
 for each row execute function budget_member_change();
+
+create function budget_member_end() returns trigger language plpgsql as $$
+begin
+  update budget_member set
+    spent_nanos = spent_nanos + held_nanos,
+    spent_tokens = spent_tokens + held_tokens,
+    spent_requests = spent_requests + held_requests,
+    held_nanos = 0, held_tokens = 0, held_requests = 0
+  where conversation = new.id;
+  delete from budget_member where conversation = new.id;
+  return null;
+end $$;
+
+create trigger budget_member_ended after update of deleted on conversation
+for each row when (new.deleted) execute function budget_member_end();

@@ -39,6 +39,18 @@ begin
   where id = new.budget;
 end;
 
+-- Another conversation may use the id of a deleted one. What a request in flight held is spent.
+create trigger budget_member_ended after update of deleted on conversation when new.deleted
+begin
+  update budget_member set
+    spent_nanos = spent_nanos + held_nanos,
+    spent_tokens = spent_tokens + held_tokens,
+    spent_requests = spent_requests + held_requests,
+    held_nanos = 0, held_tokens = 0, held_requests = 0
+  where conversation = new.id;
+  delete from budget_member where conversation = new.id;
+end;
+
 create trigger budget_member_changed after update on budget_member
 begin
   update budget set

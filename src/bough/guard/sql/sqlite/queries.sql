@@ -2,3 +2,6 @@
 
 -- part: lock
 -- SQLite has a single writer.
+
+-- part: lock_first
+-- SQLite has a single writer.
