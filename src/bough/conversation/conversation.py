@@ -105,7 +105,7 @@ class AsyncConversation(ConversationBase[T], ConversationCollection):
         self._in_force = parts.rules
         self._agent = AgentInForce(parts.journal.state, parts.agent, parts.environment.settings)
         self._environment = parts.environment.retain()
-        if self._in_force().budgets:
+        if parts.journal.state.policies.get("budgets") or parts.rules.local.budgets:
             follow_budgets(self.store)
         self._closed = False
         self._temporary: ForkedWorkspace | None = None
