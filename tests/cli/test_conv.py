@@ -180,7 +180,9 @@ def test_search_finds_messages_in_all_conversations(cli: Any, forked: tuple[str,
     envelope = json.loads(cli("conv", "search", "bake", "--json").stdout)
     assert (envelope["command"], envelope["next"]) == ("conv search", [f"bough conv show {root[-8:]} --from 1"])
     head, row, more = cli("conv", "search", '"count the words"', "--limit", "1").stdout.splitlines()
-    assert more == "… more: raise --limit"
+    assert more.startswith("… more: --cursor ")
+    (second,) = cli.data("conv", "search", '"count the words"', "--cursor", more.split()[-1])["hits"]
+    assert [second["short_id"], str(second["seq"])] != row.split()[:2]
     assert head.split() == ["id", "seq", "who", "title", "text", "when"]
     assert row.split()[0] == fork[-8:]
     assert cli("conv", "search", "bake", "--tag", "a=b").stdout == "no message matches\n"

@@ -18,9 +18,10 @@ NEEDS = {"notebook": "bubblewrap"}
 
 PRINTED = {
     "batch": """\
-        [('invoice', 50), ('login', 50), ('refund', 50)] 50 left
+        150 documents answered, 50 left
         151 requests, 0 left
         50 continued, 201 requests
+        [('invoice', 66), ('login', 67), ('refund', 67)]
         """,
     "notebook": """\
         [('tea', 9.5), ('coffee', 3.2)]

@@ -41,15 +41,16 @@ async def main() -> None:
         await prepared.send_message("Tickets about money that was paid are refunds, whatever else they say.")
         await prepared.run()
         kinds = await asyncio.gather(*(classify(prepared, n, text) for n, text in enumerate(DOCUMENTS)))
-        print(sorted(Counter(kind for kind in kinds if kind).items()), kinds.count(None), "left")
+        print(len(kinds) - kinds.count(None), "documents answered,", kinds.count(None), "left")
         print((await budget.usage(store)).requests, "requests,", (await budget.remaining(store)).requests, "left")
 
         await budget.change(store, requests=250)
         page = await store.list(ConversationFilter(root=prepared.id, status="paused"), limit=200)
         for record in page.items:
             async with await AsyncConversation.open(record.id, store=store, agent=CLASSIFIER) as fork:
-                await fork.run()
+                kinds.append((await fork.run()).output)
         print(len(page.items), "continued,", (await budget.usage(store)).requests, "requests")
+        print(sorted(Counter(kind for kind in kinds if kind).items()))
     await store.aclose()
 
 
