@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import runpy
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
+import httpx
 import pytest
 
 from bough.testing.postgres import make_database
@@ -90,6 +94,37 @@ def test_a_program_prints_what_is_expected(
     monkeypatch.setenv("BOUGH_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("MODEL", raising=False)
     assert _run(name, capsys=capsys, monkeypatch=monkeypatch) == dedent(PRINTED[name])
+
+
+async def _post_reviews(app: Any, texts: Sequence[str]) -> tuple[list[int], set[str]]:
+    """Send reviews at the same time, and return their statuses and the messages that the log has."""
+    client = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://bot", timeout=60)
+    async with app.router.lifespan_context(app), client:
+        first = await client.post("/pulls/7/reviews", content="first", headers={"Idempotency-Key": "a"})
+        assert first.status_code == 202
+        await client.get("/pulls/7/events")
+        again = await client.post("/pulls/7/reviews", content="first", headers={"Idempotency-Key": "a"})
+        assert again.status_code == 202
+        posted = await asyncio.gather(*(client.post("/pulls/7/reviews", content=text) for text in texts))
+        await client.get("/pulls/7/events")
+        (record,) = (await app.state.store.list()).items
+        events = [stored async for stored in app.state.store.read(record.id, kinds=["UserMessage"])]
+        messages = [stored.event.plain for stored in events]
+        assert len(messages) == len(set(messages))
+        return [response.status_code for response in posted], set(messages)
+
+
+def test_the_review_bot_loses_no_request_and_adds_a_repeated_one_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("BOUGH_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("STORE", f"sqlite:///{tmp_path / 'reviews.db'}")
+    monkeypatch.delenv("MODEL", raising=False)
+    app = runpy.run_path(str(FOLDER / "review_bot" / "main.py"))["app"]
+    texts = [f"change {number}" for number in range(4)]
+    statuses, messages = asyncio.run(_post_reviews(app, texts))
+    assert messages == {"first", *texts}
+    assert set(statuses) <= {202, 409}
 
 
 def test_the_pipeline_runs_on_postgres(

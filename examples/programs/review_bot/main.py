@@ -16,7 +16,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from bough import AgentSpec, AsyncConversation, Delta, effect_key, open_store
 from bough.errors import BoughError
 
-COMMENTS: dict[str, str] = {}  # of the code host, by idempotency key: a key posts once
+COMMENTS: dict[str, str] = {}  # stands for the code host: a comment by idempotency key; a key posts once
 
 
 class Review(BaseModel):
@@ -59,8 +59,8 @@ async def review(number: int, request: Request) -> dict[str, int]:
     conversation = await AsyncConversation.create(BOT, id=id, store=store, title=f"#{number}", exist_ok=True)
     try:
         after = conversation.state.head - 1
-        key = uuid5(id, request.headers.get("Idempotency-Key", str(after)))
-        await conversation.send_message((await request.body()).decode(), id=key)  # sent again: appended once
+        key = request.headers.get("Idempotency-Key")
+        await conversation.send_message((await request.body()).decode(), id=uuid5(id, key) if key else None)
         await conversation.start(close=True)  # Conflict before the response if a review is running
     except BaseException:
         await conversation.aclose()

@@ -187,7 +187,7 @@ class ForkOverrides(TypedDict, total=False):
 
 
 class ForkOptions(TypedDict, total=False):
-    """The arguments of `fork` besides `agent`; each may be left out.
+    """The arguments of `fork` besides `agent`. All are optional.
 
     Attributes:
         id: The id of the fork. A repeated call with the same id and arguments returns the same fork.
