@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections import Counter
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import pytest
 from hypothesis import HealthCheck, settings
 from tests.newer_python import NewerPython, find_newer_python
+from tests.preloaded import Preloaded
 
 from bough.execution.sandbox.bubblewrap import BubblewrapRung
 from bough.execution.sandbox.landlock import LandlockRung
@@ -249,6 +251,15 @@ _KEYS = ("_API_KEY", "_AUTH_TOKEN", "_BASE_URL")
 def pytest_xdist_auto_num_workers() -> int:
     """One worker more than there are processors: many tests wait for a time limit or a process most of their time."""
     return (os.cpu_count() or 1) + 1
+
+
+@pytest.fixture(scope="session")
+def preloaded() -> Iterator[Preloaded]:
+    """The process that runs the commands of one pytest worker."""
+    with tempfile.TemporaryDirectory() as folder:  # the name of a socket is short
+        process = Preloaded(Path(folder))
+        yield process
+        process.close()
 
 
 @pytest.fixture

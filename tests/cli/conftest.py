@@ -10,15 +10,14 @@ import shutil
 import struct
 import subprocess
 import sys
-import tempfile
 import termios
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.preloaded import Preloaded
+from tests.preloaded import Preloaded
 
 BOUGH = Path(sys.executable).with_name("bough")
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -134,15 +133,6 @@ def _read(fd: int) -> bytes:
 def workspace(tmp_path: Path) -> Path:
     """A copy of the example workspace."""
     return Path(shutil.copytree(EXAMPLES / "workspace", tmp_path / "workspace"))
-
-
-@pytest.fixture(scope="session")
-def preloaded() -> Iterator[Preloaded]:
-    """The process that runs the commands of one pytest worker."""
-    with tempfile.TemporaryDirectory() as folder:  # the name of a socket is short
-        process = Preloaded(Path(folder))
-        yield process
-        process.close()
 
 
 @pytest.fixture(scope="session")

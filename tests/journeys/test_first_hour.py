@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
+import pytest
 from tests.journeys.conftest import Person
 
 from bough.testing import OpenAIServer
+
+
+@pytest.fixture
+def person(person: Person) -> Person:
+    """A person whose every command starts an interpreter, as it does for everybody."""
+    return replace(person, preloaded=None)
 
 
 def test_a_run_with_a_model_of_ones_own(person: Person, openai_server: Callable[..., OpenAIServer]) -> None:
