@@ -24,7 +24,7 @@ PRINTED = {
     "batch": """\
         150 documents answered, 50 left
         151 requests, 0 left
-        50 continued, 201 requests
+        200 documents answered, 0 left
         [('invoice', 66), ('login', 67), ('refund', 67)]
         """,
     "notebook": """\
