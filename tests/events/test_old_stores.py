@@ -17,6 +17,7 @@ from bough.events.model import UserMessage
 from bough.events.queries import migrations
 from bough.events.record import MessageQuery
 from bough.events.store import EventStore
+from bough.events.usage import sum_payloads
 from bough.testing.postgres import make_database
 
 pytestmark = pytest.mark.anyio
@@ -27,6 +28,7 @@ PROGRAMS = {
     "1b": "schema 1, where `forked_from` was null when it was the same as `parent`",
     "2": "schema 2, whose rows have no digests",
     "3": "schema 3",
+    "4": "schema 4, whose rows have usage",
 }
 ROOT, GONE, EARLY, EMPTY, LAST = (UUID(f"01990000-0000-7000-8000-{n:012x}") for n in range(1, 6))
 LOGS = {
@@ -84,6 +86,7 @@ async def test_what_an_older_program_wrote_is_read_and_goes_on(old_store: EventS
         record = await old_store.get(cid)
         assert (record.forked_from and (record.forked_from, record.forked_at)) == FORKED_FROM[cid]
         assert record.head == len(log)
+        assert record.usage == sum_payloads((stored.kind, stored.raw) for stored in found[record.base :])
     root = await old_store.get(ROOT)
     assert (root.title, root.tags, root.status, root.owner) == ("A title", {"a": "b"}, "paused", "o")
     assert (root.config, root.updated.microsecond) == ({"agent": "x"}, 123456)

@@ -16,7 +16,7 @@ from bough.agents.usage import DEFAULT_OUTPUT_TOKENS, estimate_cost, estimate_in
 from bough.cancellation import acquire, finish
 from bough.conversation.agent import make_unpriced
 from bough.conversation.log.journal import Journal
-from bough.conversation.log.ledger import KINDS, read_usage
+from bough.conversation.log.ledger import read_usage
 from bough.conversation.rules import Rules
 from bough.conversation.run.ask import summarize
 from bough.errors import BoughError, LimitExceeded, NotFound
@@ -25,6 +25,7 @@ from bough.events.model import Condensed, LimitReached, ModelResponded, Usage
 from bough.events.record import StoredEvent
 from bough.events.side_tables import Tables
 from bough.events.store import EventStore
+from bough.events.usage import USAGE_KINDS
 from bough.guard import Budget
 from bough.guard.budget import (
     BUDGETS,
@@ -62,7 +63,7 @@ class BudgetUsedUp(LimitExceeded):
 
 def follow_budgets(store: EventStore) -> None:
     """Charge the usage of every event to the budgets of its conversation, in its transaction. Idempotent."""
-    store.on_append(BUDGETS, KINDS, charge_event)
+    store.on_append(BUDGETS, USAGE_KINDS, charge_event)
 
 
 def charge_event(tables: Tables, cid: UUID, stored: StoredEvent) -> None:
