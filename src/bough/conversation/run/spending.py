@@ -81,7 +81,7 @@ def make_used_up(reached: LimitReached) -> BudgetUsedUp:
     """Return the error for a budget that is used up."""
     error = BudgetUsedUp(
         f"{reached.limit} is used up: {reached.value:g} of {reached.bound:g}",
-        hint="raise it with Budget.change, then run again",
+        hint="raise its bounds, then run again",
         details={"limit": reached.limit, "value": reached.value, "bound": reached.bound},
     )
     error.reached = reached
@@ -262,7 +262,7 @@ class RunBudgets:
         """Whether the run that sent a request is gone, so that nothing will settle the request."""
         if hold.conversation == self._hold.conversation:
             return True  # this run has no request in flight now
-        if hold.generation < 0:  # of a question
+        if hold.is_question:
             return time.time() > -hold.generation
         store = self._journal.store
         try:

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstrai
 from bough.conversation.log.recorded_tools import ToolSource
 from bough.errors import InvalidInput
 from bough.events.model import UserMessage
-from bough.events.record import SearchHit, Status
+from bough.events.record import MAX_USD, SearchHit, Status
 from bough.server.bodies.agents import AgentBody, AgentForm, ModelName, is_openhands_agent
 from bough.server.bodies.base import (
     MAX_SEQ,
@@ -297,6 +297,7 @@ class ConversationQuery(Form):
     created_before: Moment | None = None
     updated_after: Moment | None = None
     updated_before: Moment | None = None
+    min_cost_usd: float | None = Field(default=None, ge=0, le=MAX_USD, allow_inf_nan=False)
 
 
 class ConversationPage(ConversationQuery):
@@ -304,7 +305,9 @@ class ConversationPage(ConversationQuery):
 
     page_id: str | None = Field(default=None, max_length=200)
     limit: int = Field(default=100, ge=1, le=100)
-    sort_order: Literal["CREATED_AT", "CREATED_AT_DESC", "UPDATED_AT", "UPDATED_AT_DESC"] = "CREATED_AT_DESC"
+    sort_order: Literal["CREATED_AT", "CREATED_AT_DESC", "UPDATED_AT", "UPDATED_AT_DESC", "COST", "COST_DESC"] = (
+        "CREATED_AT_DESC"
+    )
     full: bool = False
 
 
