@@ -29,7 +29,7 @@ from bough.server.bodies.base import (
     stamp,
 )
 from bough.server.bodies.events import ContentItem, NewMessage
-from bough.server.bodies.rules import AllowForm, CondenserForm, LimitsForm, PolicyForm
+from bough.server.bodies.rules import AllowForm, BudgetForm, BudgetId, CondenserForm, LimitsForm, PolicyForm
 from bough.types import JsonObject
 
 _OURS, _OPENHANDS = "form:ours", "form:openhands"
@@ -51,7 +51,7 @@ class Deletion(Success):
     erasure: JsonObject | None = None
 
 
-_NEWER_FIELDS = frozenset({"allow_list", "condenser", "tools"})
+_NEWER_FIELDS = frozenset({"allow_list", "budget", "condenser", "tools"})
 """Fields that older versions of bough did not have."""
 
 
@@ -71,6 +71,7 @@ class NewConversation(Form):
     confirmation_policy: PolicyForm | None = None
     security_analyzer: dict[str, Any] | None = None
     limits: LimitsForm | None = None
+    budget: BudgetId | BudgetForm | None = None
     allow_list: AllowForm | None = None
     condenser: CondenserForm | None = None
     secrets: Annotated[dict[str, str], Field(max_length=100)] | None = Field(default=None, repr=False)
