@@ -40,6 +40,7 @@ class Target:
 
 
 TARGETS: Mapping[str, Target] = {
+    "budget: 64 conversations that share one": Target(1.1),
     "fork of 1000 events, to one insert in one thread": Target(2),
     "fork of 10000 events, to one insert in one thread": Target(2),
     "fork of 100000 events, to one insert in one thread": Target(2),
