@@ -1,8 +1,9 @@
 """64 conversations that run at once and spend one budget, against the same ones without a budget.
 
-Each request holds its amount in one more statement before it is sent, and settles it in the transaction of its response.
-All of them write the same row, so this is where they would wait for each other. The model takes as long as a fast one
-does until its answer; a model that answers at once would show the statements alone, and those are counted by tests.
+Each request holds its amount in one more statement before it is sent, and settles it in the transaction of its
+response. All of them write the same row, so this is where they would wait for each other. The model
+takes as long as a fast one does until its answer; with a model that answers at once, the figure would show the
+statements alone, and tests count those.
 """
 
 from __future__ import annotations

@@ -12,11 +12,11 @@ def test_a_budget_is_spent_used_up_and_raised(cli: Any) -> None:
     assert cli("run", "bake a cake", "--budget", "june=requests:1,tokens:100000").returncode == 0
     stopped = cli("run", "bake a cake", "--budget", "june")
     assert "the budget june is used up: 1 of 1 requests" in stopped.stderr
-    assert "raise it with `bough budgets set june`" in stopped.stderr
+    assert "raise it with `bough budgets change june`" in stopped.stderr
     assert stopped.returncode not in (0, 1, 2)
     (listed,) = cli.data("budgets", "list")["budgets"]
-    assert (listed["id"], listed["left"]["requests"], listed["left"]["usd"]) == ("june", 0, None)
-    raised = cli.data("budgets", "set", "june", "--requests", "3")
+    assert (listed["id"], listed["remaining"]["requests"], listed["remaining"]["usd"]) == ("june", 0, None)
+    raised = cli.data("budgets", "change", "june", "--requests", "3")
     assert raised["bounds"] == {"usd": None, "tokens": 100000, "requests": 3}
     assert cli("resume", "-").returncode == 0
     shown = cli.data("budgets", "show", "june")
@@ -52,8 +52,8 @@ def test_a_fork_and_a_task_join_it(cli: Any) -> None:
         (["run", "x", "--budget", "june"], 3, "no budget 'june'"),
         (["run", "x", "--budget", "a=usd:1", "--budget", "a=usd:2"], 2, "same id"),
         (["budgets", "show", "june"], 3, "no budget 'june'"),
-        (["budgets", "set", "june"], 2, "needs a bound"),
-        (["budgets", "set", "june", "--usd", "0"], 2, "above 0"),
+        (["budgets", "change", "june"], 2, "needs a bound"),
+        (["budgets", "change", "june", "--usd", "0"], 2, "above 0"),
         (["conv", "list", "--min-cost-usd", "nan"], 2, "lowest cost"),
         (["conv", "list", "--min-cost-usd", "-1"], 2, "lowest cost"),
         (["conv", "list", "--order", "price"], 2, "no order"),

@@ -121,7 +121,7 @@ def test_skills_from_a_template_to_an_installed_one(person: Person) -> None:
 
 
 def test_tasks_agents_and_what_is_served(person: Person) -> None:
-    person.bough("budgets", "set", "june", "--requests", "9")
+    person.bough("budgets", "change", "june", "--requests", "9")
     detached = ["--detach", "-m", "offline", "--budget", "june", "--json"]
     task = person.bough("run", "hello", *detached).json()["task"]
     person.bough("worker", "--once")

@@ -39,7 +39,11 @@ def test_a_budget_is_created_spent_used_up_and_raised(serving: Any) -> None:
         second = converse(client, budget={"id": "june"})
         assert (second["status"], read_limit(client, second["id"])) == ("paused", "budget.june.requests")
         budget = client.get("/api/budgets/june").json()
-        assert (budget["spent"]["requests"], budget["left"]["requests"], budget["left"]["usd"]) == (1, 0, None)
+        assert (budget["spent"]["requests"], budget["remaining"]["requests"], budget["remaining"]["usd"]) == (
+            1,
+            0,
+            None,
+        )
         assert first["id"] in {member["conversation"] for member in budget["members"]}
         raised = client.patch("/api/budgets/june", json={"requests": 5}).json()
         assert raised["bounds"] == {"usd": None, "tokens": 10**9, "requests": 5}

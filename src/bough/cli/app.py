@@ -68,8 +68,8 @@ _NOUNS: Mapping[str, tuple[str, Mapping[str, str]]] = {
         },
     ),
     "budgets": (
-        "List, show and set budgets that conversations share.",
-        dict.fromkeys(("list", "show", "set"), "budgets"),
+        "List, show and change budgets that conversations share.",
+        dict.fromkeys(("list", "show", "change"), "budgets"),
     ),
     "eval": (
         "Run evals, score them and compare runs.",

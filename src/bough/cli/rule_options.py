@@ -135,7 +135,9 @@ def _parse_budget(argument: str) -> Budget:
 def _parse_amount(name: str, text: str) -> float | None:
     """Return the amount of a bound; None if the text or the name is invalid."""
     try:
-        return float(text) if name == "usd" else int(text) if name in ("tokens", "requests") else None
+        if name == "usd":
+            return float(text)
+        return int(text) if name in ("tokens", "requests") else None
     except ValueError:
         return None
 

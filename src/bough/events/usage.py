@@ -60,7 +60,12 @@ class ConversationUsage:
     def __add__(self, other: ConversationUsage) -> ConversationUsage:
         if other is NO_USAGE:
             return self
-        return ConversationUsage(*(a + b for a, b in zip(self.columns, other.columns, strict=True)))
+        return ConversationUsage(
+            self.requests + other.requests,
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.cost_nanos + other.cost_nanos,
+        )
 
 
 NO_USAGE: Final = ConversationUsage()
@@ -76,7 +81,7 @@ def sum_events(events: Iterable[Event]) -> ConversationUsage:
     total = NO_USAGE
     for event in events:
         if event.kind in USAGE_KINDS and (usage := cast(Any, event).usage) is not None:
-            total += _bound(usage.requests, usage.input_tokens, usage.output_tokens, usage.cost_usd)
+            total += _clamp_amounts(usage.requests, usage.input_tokens, usage.output_tokens, usage.cost_usd)
     return total
 
 
@@ -116,7 +121,7 @@ def _read_payload(kind: str, data: bytes) -> ConversationUsage:
     if not isinstance(usage, dict):
         return NO_USAGE
     fields = cast("dict[str, object]", usage)
-    return _bound(
+    return _clamp_amounts(
         fields.get("requests", 1),
         fields.get("input_tokens", 0),
         fields.get("output_tokens", 0),
@@ -124,12 +129,12 @@ def _read_payload(kind: str, data: bytes) -> ConversationUsage:
     )
 
 
-def _bound(requests: object, input_tokens: object, output_tokens: object, usd: object) -> ConversationUsage:
+def _clamp_amounts(requests: object, input_tokens: object, output_tokens: object, usd: object) -> ConversationUsage:
     """Return amounts that every database stores; what is not a number, or below 0, counts as 0."""
     cost = usd if isinstance(usd, int | float) and usd > 0 else 0  # `nan > 0` is false
     nanos = _MAX_NANOS if math.isinf(cost) or cost * NANOS > _MAX_NANOS else round_to_nanos(cost)
-    counts = (
-        min(max(count, 0), _MAX_TOKENS) if isinstance(count, int) else 0
-        for count in (requests, input_tokens, output_tokens)
-    )
-    return ConversationUsage(*counts, nanos)
+    return ConversationUsage(_clamp_count(requests), _clamp_count(input_tokens), _clamp_count(output_tokens), nanos)
+
+
+def _clamp_count(count: object) -> int:
+    return min(max(count, 0), _MAX_TOKENS) if isinstance(count, int) else 0

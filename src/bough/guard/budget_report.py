@@ -43,17 +43,17 @@ class BudgetMember:
 
     Attributes:
         conversation: Its id; None for a question beside a run that was interrupted.
-        held: What its request in flight may cost.
+        reserved: What its request in flight may cost.
     """
 
     conversation: UUID | None
     spent: Amounts
-    held: Amounts
+    reserved: Amounts
 
     def as_json(self) -> JsonObject:
         """Return the member as JSON."""
         id = None if self.conversation is None else str(self.conversation)
-        return {"conversation": id, "spent": self.spent.as_json(), "held": self.held.as_json()}
+        return {"conversation": id, "spent": self.spent.as_json(), "reserved": self.reserved.as_json()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,18 +63,18 @@ class BudgetReport:
     Attributes:
         bounds: The bounds by name: `usd`, `tokens`, `requests`. A missing one is no bound.
         spent: What has been used, also by conversations that were deleted since.
-        held: What requests in flight may cost. It is not part of `spent`.
+        reserved: What requests in flight may cost. It is not part of `spent`.
         members: The first `MEMBERS`, the most expensive first; empty in lists.
     """
 
     id: str
     bounds: Mapping[str, float]
     spent: Amounts
-    held: Amounts
+    reserved: Amounts
     members: tuple[BudgetMember, ...] = ()
 
     @property
-    def left(self) -> dict[str, float]:
+    def remaining(self) -> dict[str, float]:
         """Each bound minus what is spent, at least 0."""
         spent = self.spent.as_json()
         return {name: max(round(bound - spent[name], 9), 0) for name, bound in self.bounds.items()}
@@ -82,17 +82,17 @@ class BudgetReport:
     @property
     def used_up(self) -> list[str]:
         """The names of the bounds of which nothing is left; requests are refused until they are raised."""
-        return [name for name, amount in self.left.items() if amount == 0]
+        return [name for name, amount in self.remaining.items() if amount == 0]
 
     def as_json(self) -> JsonObject:
         """Return the report without members as JSON. A bound that is not there is null, and so is what is left."""
-        names, left = ("usd", "tokens", "requests"), self.left
+        names, left = ("usd", "tokens", "requests"), self.remaining
         return {
             "id": self.id,
             "bounds": {name: self.bounds.get(name) for name in names},
             "spent": self.spent.as_json(),
-            "held": self.held.as_json(),
-            "left": {name: left.get(name) for name in names},
+            "reserved": self.reserved.as_json(),
+            "remaining": {name: remaining.get(name) for name in names},
         }
 
 
@@ -150,7 +150,7 @@ def _make_report(id: str, *columns: Any, members: tuple[BudgetMember, ...] = ())
         id=id,
         bounds={name: bound for name, bound in bounds.items() if bound is not None},
         spent=_make_amounts(*columns[3:6]),
-        held=_make_amounts(*columns[6:9]),
+        reserved=_make_amounts(*columns[6:9]),
         members=members,
     )
 
@@ -159,7 +159,7 @@ def _make_member(conversation: bytes, generation: int, *columns: int) -> BudgetM
     return BudgetMember(
         conversation=None if generation < 0 else UUID(bytes=conversation),
         spent=_make_amounts(*columns[:3]),
-        held=_make_amounts(*columns[3:]),
+        reserved=_make_amounts(*columns[3:]),
     )
 
 

@@ -495,7 +495,7 @@ async def test_a_question_leaves_a_row_only_if_it_spent_something(start: Start, 
     }
     assert spent == expected[ending]
     assert report.spent.requests == sum(spent.values())
-    assert report.held.requests == 0
+    assert report.reserved.requests == 0
 
 
 async def test_a_report_has_bounds_what_is_spent_held_and_left(start: Start, store: EventStore) -> None:
@@ -515,8 +515,8 @@ async def test_a_report_has_bounds_what_is_spent_held_and_left(start: Start, sto
     await started.wait()
     report = await read_budget(store, "june")
     assert report.as_json()["spent"] == {"usd": 0.002, "tokens": 1100, "requests": 1}
-    assert report.as_json()["left"] == {"usd": 0.008, "tokens": None, "requests": 8}
-    assert (report.held.requests, report.held.tokens > 100, report.held.usd > 0.001) == (1, True, True)
+    assert report.as_json()["remaining"] == {"usd": 0.008, "tokens": None, "requests": 8}
+    assert (report.reserved.requests, report.reserved.tokens > 100, report.reserved.usd > 0.001) == (1, True, True)
     assert [member.conversation for member in report.members] == [conversation.id, fork.id]
     release.set()
     await run

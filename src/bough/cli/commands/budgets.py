@@ -29,7 +29,7 @@ def list_(home: options.Home = None, store: options.Store = None, json: options.
     """List the budgets, and what is left of each."""
     reports = asyncio.run(_list(options.load_settings(home, store)))
     rows = tuple((_id_span(report), *_describe(report)) for report in reports)
-    table = Table(head=("id", "spent", "held", "left"), rows=rows, flexible=0)
+    table = Table(head=("id", "spent", "reserved", "remaining"), rows=rows, flexible=0)
     return Report(
         command="budgets list",
         data={"budgets": [report.as_json() for report in reports]},
@@ -47,7 +47,7 @@ def show(id: BudgetId, home: options.Home = None, store: options.Store = None, j
     )
 
 
-def set_(
+def change(
     id: BudgetId,
     usd: Usd = None,
     tokens: Tokens = None,
@@ -56,14 +56,14 @@ def set_(
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
-    """Create a budget, or replace bounds of one. Runs that it paused continue with `bough resume`."""
+    """Create a budget, or change bounds of one. Runs that it paused continue with `bough resume`."""
     from bough.guard import Budget
 
     budget = Budget(usd=usd, tokens=tokens, requests=requests, id=id)
     if not budget.bounds:
-        raise InvalidInput("a budget needs a bound", hint=f"for example `bough budgets set {id} --usd 10`")
-    report = asyncio.run(_set(options.load_settings(home, store), budget))
-    return Report(command="budgets set", data=report.as_json(), blocks=list(_render(report)))
+        raise InvalidInput("a budget needs a bound", hint=f"for example `bough budgets change {id} --usd 10`")
+    report = asyncio.run(_change(options.load_settings(home, store), budget))
+    return Report(command="budgets change", data=report.as_json(), blocks=list(_render(report)))
 
 
 async def _list(settings: Settings) -> list[BudgetReport]:
@@ -85,7 +85,7 @@ async def _read(settings: Settings, id: str) -> BudgetReport:
         return await read_budget(store, id)
 
 
-async def _set(settings: Settings, budget: Budget) -> BudgetReport:
+async def _change(settings: Settings, budget: Budget) -> BudgetReport:
     from bough.guard.budget_report import read_budget, set_budget
 
     async with options.open_settings_store(settings) as store:
@@ -99,27 +99,30 @@ def _id_span(report: BudgetReport) -> Span:
 
 def _describe(report: BudgetReport) -> tuple[Span, Span, Span]:
     """Return spent, held and left, in the units of the bounds."""
-    left = ", ".join(_amount(name, amount) for name, amount in report.left.items())
+    remaining = ", ".join(_amount(name, amount) for name, amount in report.remaining.items())
     return (
         (_amounts(report.spent, report.bounds), ""),
-        (_amounts(report.held, report.bounds) if report.held.requests else "-", "dim"),
-        (left, "bad" if report.used_up else ""),
+        (_amounts(report.reserved, report.bounds) if report.reserved.requests else "-", "dim"),
+        (remaining, "bad" if report.used_up else ""),
     )
 
 
 def _render(report: BudgetReport) -> Iterator[Block]:
-    yield line(_id_span(report), *((f"  used up: {', '.join(report.used_up)}", "bad"),) * bool(report.used_up))
-    rows = tuple(
+    used_up = f"  used up: {', '.join(report.used_up)}" if report.used_up else ""
+    yield line(_id_span(report), (used_up, "bad"))
+    rows: tuple[tuple[Span, ...], ...] = tuple(
         (
             (name, ""),
             (_number(name, report.spent.as_json()[name]), ""),
-            (_number(name, report.held.as_json()[name]), "dim"),
-            (_number(name, report.left[name]) if name in report.left else "-", ""),
+            (_number(name, report.reserved.as_json()[name]), "dim"),
+            (_number(name, report.remaining[name]) if name in report.remaining else "-", ""),
             (_number(name, report.bounds[name]) if name in report.bounds else "-", "dim"),
         )
         for name in ("usd", "tokens", "requests")
     )
-    yield Table(head=("", "spent", "held", "left", "bound"), rows=rows, flexible=0, right=frozenset({1, 2, 3, 4}))
+    yield Table(
+        head=("", "spent", "reserved", "remaining", "bound"), rows=rows, flexible=0, right=frozenset({1, 2, 3, 4})
+    )
     if report.members:
         yield line()
         rows = tuple(_member_row(member) for member in report.members)

@@ -335,7 +335,7 @@ def _limit_reached(event: JsonObject, name: str) -> LimitExceeded:
         budget, _, bound_name = limit.removeprefix("budget.").rpartition(".")
         return LimitExceeded(
             f"the budget {budget} is used up: {value} of {bound} {'USD' if bound_name == 'usd' else bound_name}",
-            hint=f"raise it with `bough budgets set {budget}`, then `bough resume {name}` continues",
+            hint=f"raise it with `bough budgets change {budget}`, then `bough resume {name}` continues",
             details={key: event.get(key) for key in ("limit", "value", "bound")},
         )
     again = f"`bough resume {name}`" if limit in ("steps", "wall_seconds") else f"`bough fork {name}`"

@@ -22,7 +22,10 @@ _DAY = 24 * 60 * 60 * 1_000_000
 
 
 def follow_usage(store: EventStore) -> None:
-    """Write usage by day with every event that has usage. Idempotent."""
+    """Write usage by day with every event that has usage, in the transaction that appends it. Idempotent.
+
+    One statement for each such event.
+    """
     store.on_append(USAGE, USAGE_KINDS, add_usage_row)
 
 

@@ -285,8 +285,8 @@ def read_record(document: JsonObject) -> ConversationRecord:
 def _read_usage(document: JsonObject | None) -> ConversationUsage:
     if document is None:  # of an older server
         return NO_USAGE
-    counts = (document[name] for name in ("requests", "input_tokens", "output_tokens"))
-    return ConversationUsage(*counts, round_to_nanos(document["cost_usd"]))
+    cost_nanos = round_to_nanos(document["cost_usd"])
+    return ConversationUsage(document["requests"], document["input_tokens"], document["output_tokens"], cost_nanos)
 
 
 def require_absent(**arguments: object) -> None:

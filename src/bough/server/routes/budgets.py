@@ -15,6 +15,7 @@ from bough.server.access import Access, Reader, Writer
 from bough.server.bodies.base import Form, ItemPage
 from bough.server.bodies.rules import BudgetBounds, BudgetForm, make_budget, store_id
 from bough.server.requests.routing import router
+from bough.types import JsonObject
 
 routes = router("Budgets")
 
@@ -43,8 +44,8 @@ class BudgetInfo(BaseModel):
     id: str
     bounds: BudgetLimits
     spent: BudgetAmounts
-    held: BudgetAmounts
-    left: BudgetLimits
+    reserved: BudgetAmounts
+    remaining: BudgetLimits
 
 
 class BudgetMemberInfo(BaseModel):
@@ -52,7 +53,7 @@ class BudgetMemberInfo(BaseModel):
 
     conversation: UUID | None
     spent: BudgetAmounts
-    held: BudgetAmounts
+    reserved: BudgetAmounts
 
 
 class BudgetDetails(BudgetInfo):
@@ -97,8 +98,8 @@ async def get_budget(id: Id, access: Reader) -> BudgetDetails:
 @routes.patch("/api/budgets/{budget}")
 async def change_budget(id: Id, body: BudgetBounds, access: Writer) -> BudgetDetails:
     """Replace bounds from the next request on; those that are left out stay. Raising one needs the scope `approve`."""
-    _require_bounds(body)
     report = await read_budget(access.store, store_id(access.caller.owner, id))
+    _require_bounds(body)
     if any(bound > report.bounds.get(name, float("inf")) for name, bound in body.bounds().items()):
         access.caller.require("write", "approve")
     await make_budget(access.caller.owner, id).change(access.store, **body.bounds())
@@ -123,5 +124,5 @@ async def _answer(access: Access, id: str) -> BudgetDetails:
     return BudgetDetails.model_validate(document | {"members": [member.as_json() for member in report.members]})
 
 
-def _describe(report: BudgetReport, prefix: str) -> dict[str, object]:
+def _describe(report: BudgetReport, prefix: str) -> JsonObject:
     return report.as_json() | {"id": report.id.removeprefix(prefix)}

@@ -9,7 +9,7 @@ import pytest
 
 from bough.errors import InvalidInput, NotFound
 from bough.events.model import ModelResponded, StateChanged, ToolReturned, Usage, UsageAdded
-from bough.events.record import ConversationFilter, ConversationRecord
+from bough.events.record import ConversationFilter, ConversationRecord, Order
 from bough.events.store import StoreAdmin
 from bough.events.usage import NO_USAGE, ConversationUsage
 from bough.testing.store.reading import NOON, export_bundle, make_messages
@@ -104,7 +104,8 @@ class ListsContract:
         costs = (0.1, 0.3, 0.1, 0, 0.1, 0.2)
         records = [await store.create(events=[self._usage(usd)] if usd else []) for usd in costs]
         ascending = [records[i].id for i in (3, 0, 2, 4, 5, 1)]
-        for order, expected in (("cost", ascending), ("cost_desc", ascending[::-1])):
+        orders: dict[Order, list[UUID]] = {"cost": ascending, "cost_desc": ascending[::-1]}
+        for order, expected in orders.items():
             for limit in (1, 2, 4, 6):
                 page = await store.list(limit=limit, order=order)
                 listed = [item.id for item in page.items]
