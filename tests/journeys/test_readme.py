@@ -36,18 +36,8 @@ def test_every_option_of_run(person: Person, openai_server: Callable[..., OpenAI
     person.write({"prompt.txt": "notes.txt", "agent.yaml": "name: helper\nsystem_prompt: Be brief.\n"})
     person.environment["TOKEN"] = "secret-value"
     store, home = f"sqlite:///{person.folder}/own.db", str(person.folder / "own-home")
-    rules = [
-        "--policy",
-        "rules",
-        "--max-steps",
-        "5",
-        "--max-tokens",
-        "9999",
-        "--max-cost-usd",
-        "1",
-        "--budget",
-        "own=requests:9",
-    ]
+    rules = ["--policy", "rules", "--max-steps", "5", "--max-tokens", "9999", "--max-cost-usd", "1"]
+    rules += ["--budget", "own=requests:9"]
     times = ["--timeout", "60", "--script-timeout", "10", "--secret", "KEY=TOKEN"]
     where = ["-C", ".", "--executor", "sandbox", "--store", store, "--home", home]
     words = ["--title", "Long lines", "--tag", "kind=check", "--no-stream", "--check", "--json"]

@@ -85,8 +85,8 @@ class BudgetReport:
         return [name for name, amount in self.remaining.items() if amount == 0]
 
     def as_json(self) -> JsonObject:
-        """Return the report without members as JSON. A bound that is not there is null, and so is what is left."""
-        names, left = ("usd", "tokens", "requests"), self.remaining
+        """Return the report without members as JSON. Where there is no bound, it and `remaining` are null."""
+        names, remaining = ("usd", "tokens", "requests"), self.remaining
         return {
             "id": self.id,
             "bounds": {name: self.bounds.get(name) for name in names},
