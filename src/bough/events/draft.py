@@ -12,7 +12,7 @@ from zlib import crc32
 
 from bough.errors import Conflict, InvalidInput
 from bough.events.record import ConversationRecord, Cut, Status, StoredEvent, microseconds
-from bough.events.usage import NO_USAGE, ConversationUsage, sum_events
+from bough.events.usage import NO_USAGE, USAGE_KINDS, ConversationUsage, sum_events
 from bough.types import JsonObject, new_id
 
 if TYPE_CHECKING:
@@ -145,7 +145,9 @@ def draft(events: Sequence[Event] | Draft) -> Draft:
     rows = tuple([_row(event, encode(event)) for event in events])
     if len(rows) > 1 and len({row.id for row in rows}) < len(rows):
         raise Conflict("two of the events to append have the same id", hint="append each event once")
-    return Draft(rows, _changes(events), tuple(_list_blobs(events)), sum_events(events))
+    has_usage = any(event.kind in USAGE_KINDS for event in events)
+    usage = sum_events(events) if has_usage else NO_USAGE
+    return Draft(rows, _changes(events), tuple(_list_blobs(events)), usage)
 
 
 def dump(value: Mapping[str, Any]) -> str | None:

@@ -262,7 +262,7 @@ class ConversationFilter:
     min_cost_usd: float | None = None
 
     def __post_init__(self) -> None:
-        cost = cast("object", self.min_cost_usd)
+        cost: Any = self.min_cost_usd
         if cost is None:
             return
         is_number = isinstance(cost, int | float) and not isinstance(cost, bool)

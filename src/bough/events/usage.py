@@ -50,7 +50,8 @@ class ConversationUsage:
     @classmethod
     def of_row(cls, counts: str | None, cost_nanos: int) -> ConversationUsage:
         """Return the usage of a row; see `add_counts`."""
-        return cls(*json.loads(counts or "[0,0,0]"), cost_nanos) if counts or cost_nanos else NO_USAGE
+        requests, input_tokens, output_tokens = json.loads(counts or "[0,0,0]")
+        return cls(requests, input_tokens, output_tokens, cost_nanos)
 
     @property
     def columns(self) -> tuple[int, int, int, int]:

@@ -61,7 +61,7 @@ class BudgetReport:
     """A budget of a store.
 
     Attributes:
-        bounds: The bounds by name: `usd`, `tokens`, `requests`. A missing one is no bound.
+        bounds: The bounds by name: `usd`, `tokens`, `requests`. One that is missing bounds nothing.
         spent: What has been used, also by conversations that were deleted since.
         reserved: What requests in flight may cost. It is not part of `spent`.
         members: The first `MEMBERS`, the most expensive first; empty in lists.

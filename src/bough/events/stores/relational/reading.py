@@ -33,7 +33,7 @@ from bough.events.record import (
 from bough.events.side_tables import SideTables
 from bough.events.stores import faults
 from bough.events.stores.base import LATEST, parse_digits, require_one_match
-from bough.events.usage import ConversationUsage, round_to_nanos
+from bough.events.usage import NO_USAGE, ConversationUsage, round_to_nanos
 
 PAGE_ROWS = 4096
 PAGE_BYTES = 4 << 20
@@ -400,7 +400,7 @@ def build_record(row: Sequence[Any]) -> ConversationRecord:
         number=number,
         project=project,
         imported=imported,
-        usage=ConversationUsage.of_row(*row[21:23]),
+        usage=ConversationUsage.of_row(*row[21:23]) if row[21] or row[22] else NO_USAGE,
     )
 
 

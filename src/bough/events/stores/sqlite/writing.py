@@ -176,9 +176,10 @@ class SqliteWriting(SqliteReading, RelationalWriting):
         status = None if record.status == "idle" else record.status
         texts = (record.owner, record.title, dump(record.tags), dump(record.config), dump(record.lineage))
         texts += (record.project, record.imported)
-        *counts, nanos = record.usage.columns
+        usage = record.usage
+        counts = None if usage is NO_USAGE else add_counts(None, *usage.columns[:3])
         cursor = self.db.execute(
-            self.sql["insert_conversation"], (*columns, *times, status, *texts, add_counts(None, *counts), nanos)
+            self.sql["insert_conversation"], (*columns, *times, status, *texts, counts, usage.cost_nanos)
         )
         return cursor.lastrowid or 0
 
