@@ -105,3 +105,40 @@ async def test_what_an_older_program_wrote_is_searched(old_store: EventStore) ->
     page = await old_store.search(MessageQuery(text="zwei A"))
     assert [(hit.conversation, hit.seq, hit.snippet) for hit in page.items] == [(ROOT, 1, "zwei ä")]
     assert [hit.conversation for hit in (await old_store.search(MessageQuery(text="early"))).items] == [EARLY]
+
+
+USED = [
+    ("ModelResponded", b'{"usage":{"requests":1,"input_tokens":7,"output_tokens":2,"cost_usd":0.0000000015}}'),
+    ("ModelResponded", b"{}"),
+    ("ToolReturned", b'{"usage":null}'),
+    ("ToolReturned", b'{"usage":{"input_tokens":1' + b"0" * 30 + b'},"result":{"usage":{"requests":9}}}'),
+    ("Condensed", b'{"usage":{"requests":-3,"output_tokens":1,"cost_usd":1e300}}'),
+    ("UsageAdded", b"{broken"),
+    ("TaskEnded", b'{"usage":{"requests":5,"cost_usd":5}}'),
+]
+
+
+@pytest.mark.parametrize("dialect", ["sqlite", pytest.param("postgres", marks=pytest.mark.needs("postgres"))])
+async def test_usage_is_counted_as_that_of_new_events(
+    dialect: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """Every event of ROOT counts, damaged ones as nothing; the events of the dump have no usage."""
+    rows = [(100 + n, UUID(int=n), kind, data) for n, (kind, data) in enumerate(USED)]
+    store: Any
+    if dialect == "sqlite":
+        with sqlite3.connect(tmp_path / "log.db") as db:
+            db.executescript(read_dump("3", "sqlite"))
+            insert = "insert into event (k, id, kind, ts, data, digest) values (?, ?, ?, 0, ?, 0)"
+            db.executemany(insert, [(1 << 32 | seq, id.bytes, kind, data) for seq, id, kind, data in rows])
+        db.close()
+        store = await SqliteEventStore.open(tmp_path / "log.db")
+    else:
+        url = make_database(request.getfixturevalue("postgres"))
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(read_dump("3", "postgres").encode())
+            insert = "insert into bough.event (cid, seq, id, kind, ts, data, digest) values (1, %s, %s, %s, 0, %s, 0)"
+            connection.cursor().executemany(insert, rows)
+        store = await PostgresEventStore.open(url)
+    assert (await store.get(ROOT)).usage == sum_payloads(USED)
+    assert sum_payloads(USED).columns == (3, 7 + (1 << 40), 3, 2 + (1 << 50))
+    await store.aclose()

@@ -19,7 +19,7 @@ begin
   if usage is null and kind in ('ModelResponded', 'UsageAdded') then usage := '{}'; end if;
   if jsonb_typeof(usage) is distinct from 'object' then return 0; end if;
   amount := coalesce((usage ->> name)::numeric, missing);
-  if factor > 1 then amount := floor(amount::float8 * factor + 0.5)::numeric; end if;
+  if factor > 1 then amount := floor(least(amount, highest)::float8 * factor + 0.5)::numeric; end if;
   return least(greatest(amount, 0), highest);
 exception when others then
   return 0;
