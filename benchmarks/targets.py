@@ -126,4 +126,5 @@ TARGETS: Mapping[str, Target] = {
     "startup: import bough": Target(60, unit="ms"),
     "startup: bough --version": Target(150, unit="ms"),
     "startup: bough conv list": Target(250, unit="ms"),
+    "budget: 64 conversations that share one": Target(1.1),
 }

@@ -13,6 +13,7 @@ import bough
 from bough.errors import StoreError
 from bough.events import ConversationFilter, SqliteEventStore, open_store
 from bough.events.queries import migrations, queries
+from bough.events.usage import sum_payloads
 from bough.settings import Settings
 
 pytestmark = pytest.mark.anyio
@@ -76,6 +77,11 @@ async def test_a_store_of_a_released_schema_opens(
     assert (await store.get(EARLY)).generation == 1
     assert len((await store.list(ConversationFilter(include_deleted=True))).items) == 4
     assert (await store.check()).findings == ()
+    for cid in (ROOT, EARLY, LATE):
+        own = [(stored.kind, stored.raw) async for stored in store.read(cid, (await store.get(cid)).base)]
+        assert (await store.get(cid)).usage == sum_payloads(own)
+    assert root.usage.requests > 0
+    assert [record.id for record in (await store.list(order="cost_desc", limit=1)).items] == [ROOT]
     await store.aclose()
 
 

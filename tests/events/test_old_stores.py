@@ -17,6 +17,7 @@ from bough.events.model import UserMessage
 from bough.events.queries import migrations
 from bough.events.record import MessageQuery
 from bough.events.store import EventStore
+from bough.events.usage import sum_payloads
 from bough.testing.postgres import make_database
 
 pytestmark = pytest.mark.anyio
@@ -27,6 +28,7 @@ PROGRAMS = {
     "1b": "schema 1, where `forked_from` was null when it was the same as `parent`",
     "2": "schema 2, whose rows have no digests",
     "3": "schema 3",
+    "4": "schema 4, whose rows have usage",
 }
 ROOT, GONE, EARLY, EMPTY, LAST = (UUID(f"01990000-0000-7000-8000-{n:012x}") for n in range(1, 6))
 LOGS = {
@@ -84,6 +86,7 @@ async def test_what_an_older_program_wrote_is_read_and_goes_on(old_store: EventS
         record = await old_store.get(cid)
         assert (record.forked_from and (record.forked_from, record.forked_at)) == FORKED_FROM[cid]
         assert record.head == len(log)
+        assert record.usage == sum_payloads((stored.kind, stored.raw) for stored in found[record.base :])
     root = await old_store.get(ROOT)
     assert (root.title, root.tags, root.status, root.owner) == ("A title", {"a": "b"}, "paused", "o")
     assert (root.config, root.updated.microsecond) == ({"agent": "x"}, 123456)
@@ -102,3 +105,40 @@ async def test_what_an_older_program_wrote_is_searched(old_store: EventStore) ->
     page = await old_store.search(MessageQuery(text="zwei A"))
     assert [(hit.conversation, hit.seq, hit.snippet) for hit in page.items] == [(ROOT, 1, "zwei ä")]
     assert [hit.conversation for hit in (await old_store.search(MessageQuery(text="early"))).items] == [EARLY]
+
+
+USED = [
+    ("ModelResponded", b'{"usage":{"requests":1,"input_tokens":7,"output_tokens":2,"cost_usd":0.0000000015}}'),
+    ("ModelResponded", b"{}"),
+    ("ToolReturned", b'{"usage":null}'),
+    ("ToolReturned", b'{"usage":{"input_tokens":1' + b"0" * 30 + b'},"result":{"usage":{"requests":9}}}'),
+    ("Condensed", b'{"usage":{"requests":-3,"output_tokens":1,"cost_usd":1e300}}'),
+    ("UsageAdded", b"{broken"),
+    ("TaskEnded", b'{"usage":{"requests":5,"cost_usd":5}}'),
+]
+
+
+@pytest.mark.parametrize("dialect", ["sqlite", pytest.param("postgres", marks=pytest.mark.needs("postgres"))])
+async def test_usage_is_counted_as_that_of_new_events(
+    dialect: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """Every event of ROOT counts, damaged ones as nothing; the events of the dump have no usage."""
+    rows = [(100 + n, UUID(int=n), kind, data) for n, (kind, data) in enumerate(USED)]
+    store: Any
+    if dialect == "sqlite":
+        with sqlite3.connect(tmp_path / "log.db") as db:
+            db.executescript(read_dump("3", "sqlite"))
+            insert = "insert into event (k, id, kind, ts, data, digest) values (?, ?, ?, 0, ?, 0)"
+            db.executemany(insert, [(1 << 32 | seq, id.bytes, kind, data) for seq, id, kind, data in rows])
+        db.close()
+        store = await SqliteEventStore.open(tmp_path / "log.db")
+    else:
+        url = make_database(request.getfixturevalue("postgres"))
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(read_dump("3", "postgres").encode())
+            insert = "insert into bough.event (cid, seq, id, kind, ts, data, digest) values (1, %s, %s, %s, 0, %s, 0)"
+            connection.cursor().executemany(insert, rows)
+        store = await PostgresEventStore.open(url)
+    assert (await store.get(ROOT)).usage == sum_payloads(USED)
+    assert sum_payloads(USED).columns == (3, 7 + (1 << 40), 3, 2 + (1 << 50))
+    await store.aclose()

@@ -37,6 +37,7 @@ def test_every_option_of_run(person: Person, openai_server: Callable[..., OpenAI
     person.environment["TOKEN"] = "secret-value"
     store, home = f"sqlite:///{person.folder}/own.db", str(person.folder / "own-home")
     rules = ["--policy", "rules", "--max-steps", "5", "--max-tokens", "9999", "--max-cost-usd", "1"]
+    rules += ["--budget", "own=requests:9"]
     times = ["--timeout", "60", "--script-timeout", "10", "--secret", "KEY=TOKEN"]
     where = ["-C", ".", "--executor", "sandbox", "--store", store, "--home", home]
     words = ["--title", "Long lines", "--tag", "kind=check", "--no-stream", "--check", "--json"]
@@ -110,10 +111,14 @@ def test_skills_from_a_template_to_an_installed_one(person: Person) -> None:
 
 
 def test_tasks_agents_and_what_is_served(person: Person) -> None:
-    task = person.bough("run", "hello", "--detach", "-m", "offline", "--json").json()["task"]
+    person.bough("budgets", "change", "june", "--requests", "9")
+    detached = ["--detach", "-m", "offline", "--budget", "june", "--json"]
+    task = person.bough("run", "hello", *detached).json()["task"]
     person.bough("worker", "--once")
     assert person.bough("tasks", "wait", task, "--json").json()
     assert task in json.dumps(person.bough("tasks", "list", "--json").json())
+    assert "june" in person.bough("budgets", "list").stdout
+    assert person.bough("budgets", "show", "june", "--json").json()["spent"]["requests"] == 1
     second = person.bough("run", "hello", "--detach", "-m", "offline", "--json").json()["task"]
     person.bough("tasks", "cancel", second, "--yes")
     person.write({"config.yaml": "agents:\n  helper:\n    system_prompt: Be brief.\n    model: offline\n"})

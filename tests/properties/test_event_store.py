@@ -25,7 +25,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from bough.errors import BoughError
 from bough.events import ConversationFilter, ConversationRecord, PostgresEventStore, SqliteEventStore
-from bough.events.model import BaseEvent, StateChanged, UserMessage
+from bough.events.model import BaseEvent, StateChanged, Usage, UsageAdded, UserMessage
 from bough.events.record import Lease
 from bough.events.store import EventStore
 from bough.testing.postgres import drop_schema
@@ -311,7 +311,8 @@ class StoreMachine(RuleBasedStateMachine):
 
 
 def said(n: int) -> list[BaseEvent]:
-    return [UserMessage.text(str(i)) for i in range(n)]
+    used = Usage(requests=1, input_tokens=n, output_tokens=1, cost_usd=0.25)
+    return [UsageAdded(purpose="ask", usage=used) if i % 2 else UserMessage.text(str(i)) for i in range(n)]
 
 
 def ids(events: list[BaseEvent]) -> list[UUID]:

@@ -67,6 +67,10 @@ _NOUNS: Mapping[str, tuple[str, Mapping[str, str]]] = {
             **dict.fromkeys(("cancel", "retry", "input"), "tasks.change"),
         },
     ),
+    "budgets": (
+        "List, show and change budgets that conversations share.",
+        dict.fromkeys(("list", "show", "change"), "budgets"),
+    ),
     "eval": (
         "Run evals, score them and compare runs.",
         {

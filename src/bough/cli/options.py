@@ -82,6 +82,12 @@ MaxTokens: TypeAlias = Annotated[
 MaxCost: TypeAlias = Annotated[
     float | None, typer.Option("--max-cost-usd", metavar="USD", min=0, help="Stop when the cost reaches this amount.")
 ]
+Budget: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--budget", metavar="ID[=usd:5,…]", help="Shared budget; usd:N, tokens:N, requests:N create it. Repeatable."
+    ),
+]
 Secret: TypeAlias = Annotated[
     list[str] | None,
     typer.Option("--secret", metavar="NAME[=VAR]", help="Secret for scripts, read from the environment; repeatable."),

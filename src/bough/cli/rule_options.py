@@ -1,4 +1,4 @@
-"""Command-line options for the rules of a conversation: policy, limits and secrets."""
+"""Command-line options for the rules of a conversation: policy, limits, budgets and secrets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bough.types import JsonObject
 
 if TYPE_CHECKING:
     from bough.conversation.rules import GivenRules
-    from bough.guard import Limits, Secrets
+    from bough.guard import Budget, Limits, Secrets
 
 LIMITS: Mapping[str, str] = {
     "requests": "requests",
@@ -35,6 +35,7 @@ class RuleOptions:
     """The options for rules; None if omitted. A command with a parameter of this type has an option for each field.
 
     Attributes:
+        budget: `ID` of a budget that exists, or `ID=usd:5,tokens:100000,requests:20`, which creates it.
         secret: `NAME`, or `NAME=VARIABLE` if the environment variable has another name.
     """
 
@@ -42,6 +43,7 @@ class RuleOptions:
     max_steps: options.MaxSteps = None
     max_tokens: options.MaxTokens = None
     max_cost_usd: options.MaxCost = None
+    budget: options.Budget = None
     secret: options.Secret = None
 
     def make_rules(self, settings: Settings, workspace: Path | None = None, *, may_write: bool = False) -> GivenRules:
@@ -61,7 +63,12 @@ class RuleOptions:
         if policy is None and may_write:
             policy = "rules"
         rules = read_settings_rules(replace(settings, policy=policy), workspace)
-        return {**rules, "limits": self._limits(), "secrets": secrets_named(self.secret or ())}
+        return {
+            **rules,
+            "limits": self._limits(),
+            "budget": parse_budgets(self.budget or ()),
+            "secrets": secrets_named(self.secret or ()),
+        }
 
     def warnings(self, home: Path, workspace: Path, model: str | None) -> Iterator[str]:
         """Yield a warning for each file of hooks that does not apply."""
@@ -101,6 +108,38 @@ class RuleOptions:
 
 
 NO_RULES = RuleOptions()
+
+
+def parse_budgets(arguments: Iterable[str]) -> list[Budget] | None:
+    """Return the budgets of `--budget` options; None without options.
+
+    Raises:
+        InvalidInput: An option is not `ID` or `ID=usd:N,tokens:N,requests:N`, or a bound is not above 0.
+    """
+    return [_parse_budget(argument) for argument in arguments] or None
+
+
+def _parse_budget(argument: str) -> Budget:
+    from bough.guard import Budget
+
+    id, separator, bounds = argument.partition("=")
+    pairs = [part.partition(":") for part in bounds.split(",")] if separator else []
+    amounts: dict[str, Any] = {name.strip(): _parse_amount(name.strip(), text.strip()) for name, _, text in pairs}
+    if not id or None in amounts.values() or len(amounts) < len(pairs):
+        raise InvalidInput(
+            f"--budget {argument!r} is not a budget", hint="write ID, or ID=usd:5,tokens:100000,requests:20"
+        )
+    return Budget(id=id, **amounts)
+
+
+def _parse_amount(name: str, text: str) -> float | None:
+    """Return the amount of a bound; None if the text or the name is invalid."""
+    try:
+        if name == "usd":
+            return float(text)
+        return int(text) if name in ("tokens", "requests") else None
+    except ValueError:
+        return None
 
 
 def secrets_named(arguments: Iterable[str]) -> Secrets:

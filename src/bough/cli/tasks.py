@@ -160,7 +160,7 @@ async def submit_detached(
     try:
         task_id = await broker.submit(
             message, agent_name=spec.name, workspace=workspace, title=title, tags=tags,
-            idempotency_key=key,
+            idempotency_key=key, budget=rules.get("budget"),
         )  # fmt: skip
         task = await broker.poll(task_id)
     finally:

@@ -19,7 +19,7 @@ from bough.events.draft import parse_id
 from bough.events.erasure.receipt import ErasureReceipt
 from bough.events.lease import hold_lease
 from bough.events.open import StoreT, use_store
-from bough.events.record import ConversationFilter, ConversationRecord, DeleteMode, Page, SearchPage
+from bough.events.record import ConversationFilter, ConversationRecord, DeleteMode, Order, Page, SearchPage
 from bough.events.store import EventStore, StoreAdmin
 from bough.settings import Settings
 
@@ -40,19 +40,20 @@ class ConversationCollection:
         filter: ConversationFilter | None = None,
         cursor: str | None = None,
         limit: int = 50,
+        order: Order = "updated_desc",
         settings: Settings | None = None,
         server: str | None = None,
         api_key: str | None = None,
     ) -> Page:
-        """Return a page of the store's or of a server's conversations, most recently updated first."""
+        """Return a page of the store's or of a server's conversations, by default the most recently updated first."""
         if server is not None:
             from bough.conversation.remote.remote import RemoteConversation, require_absent
 
             require_absent(store=store, settings=settings)
             connection: Any = {"server": server, "api_key": api_key}
-            return await RemoteConversation.list(filter=filter, cursor=cursor, limit=limit, **connection)
+            return await RemoteConversation.list(filter=filter, cursor=cursor, limit=limit, order=order, **connection)
         async with _use_store(store, settings or Settings.load()) as opened:
-            return await opened.list(filter, cursor, limit)
+            return await opened.list(filter, cursor, limit, order)
 
     @classmethod
     async def search(

@@ -31,7 +31,16 @@ from bough.conversation.rules import GivenRules
 from bough.events.content import Source
 from bough.events.erasure.receipt import ErasureReceipt
 from bough.events.model import Event, FilePart, ImagePart, Usage, UserMessage
-from bough.events.record import Ancestry, ConversationFilter, ConversationRecord, Page, SearchPage, Status, StoredEvent
+from bough.events.record import (
+    Ancestry,
+    ConversationFilter,
+    ConversationRecord,
+    Order,
+    Page,
+    SearchPage,
+    Status,
+    StoredEvent,
+)
 from bough.events.store import EventStore, StoreAdmin
 from bough.execution.base import CodeExecutor
 from bough.guard import Limits, Policy
@@ -123,12 +132,13 @@ class Conversation(Generic[T]):
         filter: ConversationFilter | None = None,
         cursor: str | None = None,
         limit: int = 50,
+        order: Order = "updated_desc",
         settings: Settings | None = None,
         server: str | None = None,
         api_key: str | None = None,
     ) -> Page:
         """Return a page of a store's or a server's conversations; see `AsyncConversation.list`."""
-        options: Any = {"settings": settings, "server": server, "api_key": api_key}
+        options: Any = {"order": order, "settings": settings, "server": server, "api_key": api_key}
         return portal().call(AsyncConversation.list, store, filter=filter, cursor=cursor, limit=limit, **options)
 
     @classmethod

@@ -12,6 +12,7 @@ from zlib import crc32
 
 from bough.errors import Conflict, InvalidInput
 from bough.events.record import ConversationRecord, Cut, Status, StoredEvent, microseconds
+from bough.events.usage import NO_USAGE, USAGE_KINDS, ConversationUsage, sum_events
 from bough.types import JsonObject, new_id
 
 if TYPE_CHECKING:
@@ -66,11 +67,13 @@ class Draft(NamedTuple):
         rows: In the order of appending. Rows of an import are read from a file while they are iterated.
         changes: New values of `status`, `title` and `tags`, if the events set them.
         blobs: Bytes that the events refer to, stored with them.
+        usage: What the events have used. An import counts its own, while it reads them.
     """
 
     rows: Sequence[EventRow]
     changes: Mapping[str, Any]
     blobs: Sequence[BlobRow] = ()
+    usage: ConversationUsage = NO_USAGE
 
     def make_stored(self, first_seq: int) -> list[StoredEvent]:
         """Return the events as the store returns them after an append at `first_seq`."""
@@ -142,7 +145,9 @@ def draft(events: Sequence[Event] | Draft) -> Draft:
     rows = tuple([_row(event, encode(event)) for event in events])
     if len(rows) > 1 and len({row.id for row in rows}) < len(rows):
         raise Conflict("two of the events to append have the same id", hint="append each event once")
-    return Draft(rows, _changes(events), tuple(_list_blobs(events)))
+    has_usage = any(event.kind in USAGE_KINDS for event in events)
+    usage = sum_events(events) if has_usage else NO_USAGE
+    return Draft(rows, _changes(events), tuple(_list_blobs(events)), usage)
 
 
 def dump(value: Mapping[str, Any]) -> str | None:

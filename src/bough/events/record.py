@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, cast
 from uuid import UUID
 
 from bough.errors import CorruptLog, InvalidInput
+from bough.events.usage import NO_USAGE, ConversationUsage
 from bough.markdown import fence, plain
 from bough.types import JsonObject
 
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from bough.events.integrity import IntegrityFinding
     from bough.events.model import Event
 
+
+MAX_USD: Final = 1_000_000_000.0
+"""Highest number of dollars in a filter."""
 
 MAX_DRAWN: Final = 200
 """How many conversations of a tree are drawn in a notebook."""
@@ -62,8 +66,8 @@ Status: TypeAlias = Literal[
 Cut: TypeAlias = int | UUID
 """Where to cut: a count of events to share (0 … head), or the id of the last event to share."""
 
-Order: TypeAlias = Literal["updated_desc", "updated", "created_desc", "created"]
-"""Order of a list of conversations."""
+Order: TypeAlias = Literal["updated_desc", "updated", "created_desc", "created", "cost_desc", "cost"]
+"""Order of a list of conversations. Those with equal values are ordered by `number`."""
 
 DeleteMode: TypeAlias = Literal["tombstone", "erase", "cascade"]
 
@@ -97,6 +101,8 @@ class ConversationRecord:
         lineage: Origin of the fork, for people: actor, reason, overrides.
         project: The folder that the creator of the root assigned it to. Forks belong to their root's.
         imported: Own events before this seq were imported; None if none were.
+        usage: Usage of its own events, written with them; 0 for tombstones. Usage before a fork's cut belongs to the
+            conversations that own those events.
         number: Position in `EventStore.scan`, specific to the store.
     """
 
@@ -120,6 +126,7 @@ class ConversationRecord:
     updated: datetime
     project: str | None = None
     imported: int | None = None
+    usage: ConversationUsage = NO_USAGE
     number: int = field(default=0, compare=False)
 
 
@@ -232,6 +239,10 @@ class ConversationFilter:
         statuses: Any of these statuses; combined with `status`, both must match.
         created_after: Created at this time or later; `updated_after` likewise.
         created_before: Created earlier; `updated_before` likewise.
+        min_cost_usd: At least this cost in dollars; see `ConversationRecord.usage`.
+
+    Raises:
+        InvalidInput: `min_cost_usd` is not a number of dollars, 0 or above.
     """
 
     status: Status | None = None
@@ -248,6 +259,15 @@ class ConversationFilter:
     created_before: datetime | None = None
     updated_after: datetime | None = None
     updated_before: datetime | None = None
+    min_cost_usd: float | None = None
+
+    def __post_init__(self) -> None:
+        cost: Any = self.min_cost_usd
+        if cost is None:
+            return
+        is_number = isinstance(cost, int | float) and not isinstance(cost, bool)
+        if not is_number or not 0 <= cost <= MAX_USD:  # false for NaN
+            raise InvalidInput(f"the lowest cost cannot be {cost!r}", hint="give a number of dollars, 0 or above")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -338,13 +358,17 @@ class MessageQuery:
 _MAX_INTEGER = 2**63 - 1
 
 
-def encode_cursor(updated: int, number: int) -> str:
-    """Return the cursor after the record with this update time (microseconds) and number."""
-    return urlsafe_b64encode(b"%d.%d" % (updated, number)).decode().rstrip("=")
+def encode_cursor(value: int, number: int) -> str:
+    """Return the cursor after the record with this number.
+
+    Args:
+        value: What the list is ordered by: microseconds, or billionths of a dollar.
+    """
+    return urlsafe_b64encode(b"%d.%d" % (value, number)).decode().rstrip("=")
 
 
 def decode_cursor(cursor: str | None) -> tuple[int, int] | None:
-    """Return the update time and number of a cursor.
+    """Return the value and the number of a cursor; see `encode_cursor`.
 
     Raises:
         InvalidInput: The cursor is invalid.
@@ -352,8 +376,8 @@ def decode_cursor(cursor: str | None) -> tuple[int, int] | None:
     if cursor is None:
         return None
     try:
-        updated, number = urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).split(b".")
-        position = int(updated), int(number)
+        value, number = urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).split(b".")
+        position = int(value), int(number)
     except ValueError as error:
         raise _invalid_cursor(cursor) from error
     if max(map(abs, position)) > _MAX_INTEGER:  # no database accepts such a number as a parameter

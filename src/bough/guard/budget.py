@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 BUDGETS = SideTables("budget", "bough.guard.sql")
 """The tables of budgets and of the conversations that spend from them."""
 
-_ID = re.compile(r"[\w.:@-]{1,100}")
+_ID = re.compile(r"([\w.:@-]{1,100}/)?[\w.:@-]{1,100}")
 _NANOS = 1_000_000_000
 _MAX_USD = 1_000_000_000.0
 _MAX_COUNT = 1 << 60
@@ -97,7 +97,8 @@ class Budget:
             object.__setattr__(self, "id", new_id().hex)
         if not isinstance(self.id, str) or not _ID.fullmatch(self.id):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidInput(
-                f"invalid id of a budget: {self.id!r}", hint="use 1 to 100 letters, digits and the characters _ . : @ -"
+                f"invalid id of a budget: {self.id!r}",
+                hint="use 1 to 100 letters, digits and the characters _ . : @ -; and one / after a tenant",
             )
         for name, bound in self.bounds.items():
             _require_valid(name, bound)
@@ -298,10 +299,20 @@ class Amount(NamedTuple):
 
 
 class Hold(NamedTuple):
-    """The request in flight of a conversation."""
+    """The request in flight of a conversation.
+
+    Attributes:
+        conversation: Its id; for a question beside a run, an id of its own.
+        generation: Of the lease of the run; for a question, minus the time in seconds at which it counts as lost.
+    """
 
     conversation: UUID
     generation: int
+
+    @property
+    def is_question(self) -> bool:
+        """Whether it is a question beside a run."""
+        return self.generation < 0
 
 
 async def record_budgets(store: EventStore, budgets: Sequence[Budget]) -> None:
@@ -333,7 +344,7 @@ def _require_same(budget: Budget, account: Account) -> None:
     if bounds and bounds != account.bounds:
         raise Conflict(
             f"the budget {budget.id!r} exists with other bounds: {_describe(account)}",
-            hint=f"take part in it with Budget(id={budget.id!r}), or change its bounds with Budget.change",
+            hint="give its id without bounds to take part in it, or change its bounds",
             details={"budget": budget.id},
         )
 
@@ -359,7 +370,7 @@ def read_account(tables: Tables, id: str) -> Account:
 def _make_missing(id: str) -> NotFound:
     return NotFound(
         f"the store has no budget {id!r}",
-        hint=f'give its bounds too, for example Budget(usd=5, id="{id}"), or use the store that has it',
+        hint="give its bounds too, which creates it, or use the store that has it",
         details={"budget": id},
     )
 
@@ -400,6 +411,8 @@ def release(tables: Tables, hold: Hold, used: Amount, *, requests: int) -> None:
         tokens=used.tokens,
         nanos=used.nanos or 0,
     )
+    if hold.is_question:
+        tables.run("budget.forget", conversation=hold.conversation)
 
 
 def settle(tables: Tables, conversation: UUID, usage: Usage, *, ends_request: bool) -> None:

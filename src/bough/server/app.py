@@ -45,6 +45,7 @@ from bough.server.requests.middleware import Bounds, HeadRequests, Problems, Req
 from bough.server.requests.routing import RouteIndex
 from bough.server.routes import (
     approvals,
+    budgets,
     commands,
     conversations,
     evals,
@@ -77,8 +78,8 @@ Agents = Mapping[str, AgentSpec] | Iterable[AgentSpec]
 
 # `runs` comes last, because its last route matches every remaining path below a conversation.
 _ROUTERS = (
-    meta, health, keys, webhooks, usage, tasks, skills, evals, approvals, transfer, conversations, forks, events,
-    sockets, commands, files, git, runs,
+    meta, health, keys, webhooks, usage, budgets, tasks, skills, evals, approvals, transfer, conversations, forks,
+    events, sockets, commands, files, git, runs,
 )  # fmt: skip
 
 

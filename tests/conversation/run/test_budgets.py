@@ -24,6 +24,7 @@ from bough.events import PostgresEventStore, SqliteEventStore, open_store
 from bough.events.model import Usage, UsageAdded
 from bough.events.store import EventStore
 from bough.guard import Budget, Limits
+from bough.guard.budget_report import list_budgets, read_budget, set_budget
 from bough.orchestrator import OrchestratorAgent
 from bough.settings import Price, Settings
 from bough.tasks import TaskBroker, TaskStoreSqlite
@@ -462,6 +463,76 @@ async def test_questions_at_the_same_time_share_it(start: Start, store: EventSto
     usage = await budget.usage(store)
     assert (usage.requests, usage.in_flight) == (2, 0)
     assert conversation.state.limit is None, "no run was stopped"
+
+
+@pytest.mark.parametrize("ending", ["answered", "refused", "interrupted", "used up"])
+async def test_a_question_leaves_a_row_only_if_it_spent_something(start: Start, store: EventStore, ending: str) -> None:
+    started = asyncio.Event()
+
+    async def fail(_: Any) -> ModelResponse:
+        started.set()
+        if ending == "interrupted":
+            await asyncio.Event().wait()
+        raise ConnectionError("refused")
+
+    budget = Budget(requests=1 if ending == "used up" else 5, id="june")
+    conversation = await start(agent(answer() if ending in ("answered", "used up") else fail), budget=budget)
+    question = asyncio.create_task(conversation.ask("why?"))
+    if ending == "interrupted":
+        await started.wait()
+        question.cancel()
+    await asyncio.gather(question, return_exceptions=True)
+    if ending == "used up":
+        with pytest.raises(LimitExceeded):
+            await conversation.ask("why?")
+    report = await read_budget(store, "june")
+    spent = {member.conversation: member.spent.requests for member in report.members}
+    expected = {
+        "answered": {conversation.id: 1},
+        "used up": {conversation.id: 1},
+        "refused": {conversation.id: 0},
+        "interrupted": {conversation.id: 0, None: 1},
+    }
+    assert spent == expected[ending]
+    assert report.spent.requests == sum(spent.values())
+    assert report.reserved.requests == 0
+
+
+async def test_a_report_has_bounds_what_is_spent_held_and_left(start: Start, store: EventStore) -> None:
+    release, started = asyncio.Event(), asyncio.Event()
+
+    async def think(_: Any) -> ModelResponse:
+        started.set()
+        await release.wait()
+        return answer()
+
+    conversation = await start(agent(answer(), think), budget=Budget(usd=0.01, requests=9, id="june"))
+    await conversation.send_message("go")
+    await conversation.run()
+    fork = await conversation.fork()
+    await fork.send_message("go")
+    run = asyncio.create_task(fork.run())
+    await started.wait()
+    report = await read_budget(store, "june")
+    assert report.as_json()["spent"] == {"usd": 0.002, "tokens": 1100, "requests": 1}
+    assert report.as_json()["remaining"] == {"usd": 0.008, "tokens": None, "requests": 8}
+    assert (report.reserved.requests, report.reserved.tokens > 100, report.reserved.usd > 0.001) == (1, True, True)
+    assert [member.conversation for member in report.members] == [conversation.id, fork.id]
+    release.set()
+    await run
+    await set_budget(store, Budget(tokens=1, id="july"))
+    await set_budget(store, Budget(requests=2, id="june"))
+    await Budget(usd=1, id="acme/june").create(store)
+    listed = await list_budgets(store)
+    assert [each.id for each in listed] == ["acme/june", "july", "june"]
+    assert (listed[2].bounds, listed[2].used_up) == ({"usd": 0.01, "requests": 2}, ["requests"])
+    assert [each.id for each in await list_budgets(store, prefix="")] == ["july", "june"]
+    assert [each.id for each in await list_budgets(store, prefix="acme/")] == ["acme/june"]
+    assert [each.id for each in await list_budgets(store, after="acme/june", limit=1)] == ["july"]
+    with pytest.raises(NotFound):
+        await read_budget(store, "may")
+    with pytest.raises(NotFound):
+        await set_budget(store, Budget(id="may"))
 
 
 async def test_a_question_needs_a_price_as_a_run_does(start: Start, settings: Settings) -> None:

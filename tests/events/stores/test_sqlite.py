@@ -197,7 +197,7 @@ async def test_a_plain_fork_is_one_row_of_64_bytes_at_most(sqlite: SqliteEventSt
 
 
 ROW_BYTES = """
-select 2 + 23 + sum(case typeof(value) when 'integer' then
+select 2 + 25 + sum(case typeof(value) when 'integer' then
     case when value in (0, 1) then 0 when abs(value) < 128 then 1 when abs(value) < 32768 then 2
          when abs(value) < 8388608 then 3 when abs(value) < 2147483648 then 4
          when abs(value) < 140737488355328 then 6 else 8 end
@@ -214,7 +214,9 @@ from (select cid, id as value from conversation where parent is not null
       union all select cid, created from conversation where parent is not null
       union all select cid, updated from conversation where parent is not null
       union all select cid, digest from conversation where parent is not null
-      union all select cid, place from conversation where parent is not null
+      union all select cid, end_digest from conversation where parent is not null
+      union all select cid, counts from conversation where parent is not null
+      union all select cid, cost_nanos from conversation where parent is not null
       union all select cid, status from conversation where parent is not null
       union all select cid, owner from conversation where parent is not null
       union all select cid, title from conversation where parent is not null

@@ -76,6 +76,17 @@ async def test_conversations_are_started_run_forked_decided_and_delegated(servin
             assert (await call(client, "cancel_task", task=task["task"]))["state"] == "completed", "it had ended"
 
 
+async def test_a_conversation_spends_a_budget_of_the_tenant(serving: Any) -> None:
+    with serving("one") as server, server.client() as rest:
+        rest.post("/api/budgets", json={"id": "june", "requests": 1})
+        async with connect(server) as client:
+            assert (await call(client, "start_conversation", message="go", budget="june"))["answer"] == "one"
+            assert (await call(client, "start_conversation", message="go", budget="june"))["status"] == "paused"
+            for wrong in ("none", "other/june"):
+                assert (await client.call_tool("start_conversation", {"message": "go", "budget": wrong})).is_error
+        assert len(rest.get("/api/conversations/search").json()["items"]) == 2
+
+
 async def test_resources_are_read_and_followed(serving: Any) -> None:
     with serving("the answer", "more") as server:
         async with connect(server) as client:

@@ -122,6 +122,13 @@ async def test_a_call_that_waits_is_decided(folder: Path, bough_home: Path) -> N
         assert (folder / "new.txt").read_text() == "x"
 
 
+async def test_a_conversation_spends_the_budgets_of_the_option_and_of_the_call(folder: Path, bough_home: Path) -> None:
+    async with connect(folder, bough_home, ["one"], "--budget", "all=requests:1") as client:
+        assert (await _call(client, "start_conversation", message="go"))["answer"] == "one"
+        assert (await _call(client, "start_conversation", message="go", budget="all"))["status"] == "paused"
+        assert (await client.call_tool("start_conversation", {"message": "go", "budget": "none"})).is_error
+
+
 async def test_errors_are_results_with_their_code(folder: Path, bough_home: Path) -> None:
     async with connect(folder, bough_home, []) as client:
         for tool, arguments, code in (

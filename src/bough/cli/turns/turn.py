@@ -331,6 +331,13 @@ def _goes_on(event: JsonObject) -> str | None:
 def _limit_reached(event: JsonObject, name: str) -> LimitExceeded:
     limit = event.get("limit", "")
     value, bound = (f"{event.get(key, 0):g}" for key in ("value", "bound"))
+    if limit.startswith("budget."):
+        budget, _, bound_name = limit.removeprefix("budget.").rpartition(".")
+        return LimitExceeded(
+            f"the budget {budget} is used up: {value} of {bound} {'USD' if bound_name == 'usd' else bound_name}",
+            hint=f"raise it with `bough budgets change {budget}`, then `bough resume {name}` continues",
+            details={key: event.get(key) for key in ("limit", "value", "bound")},
+        )
     again = f"`bough resume {name}`" if limit in ("steps", "wall_seconds") else f"`bough fork {name}`"
     return LimitExceeded(
         f"limit reached: {value} of {bound} {LIMITS.get(limit, limit)}",

@@ -13,19 +13,20 @@ from bough.events.model import Condensed, Event, ModelResponded, Usage
 from bough.events.record import StoredEvent, microseconds
 from bough.events.side_tables import SideTables, Tables
 from bough.events.store import EventStore
+from bough.events.usage import USAGE_KINDS
 
 USAGE = SideTables("usage", "bough.conversation.log.usage")
 """The table of usage by day."""
-
-KINDS = ("ModelResponded", "Condensed", "UsageAdded", "ToolReturned", "ToolFailed")
-"""Events with usage of the conversation itself. The usage of its sub-agents is in their own logs."""
 
 _DAY = 24 * 60 * 60 * 1_000_000
 
 
 def follow_usage(store: EventStore) -> None:
-    """Write usage by day with every event that has usage. Idempotent."""
-    store.on_append(USAGE, KINDS, add_usage_row)
+    """Write usage by day with every event that has usage, in the transaction that appends it. Idempotent.
+
+    One statement for each such event.
+    """
+    store.on_append(USAGE, USAGE_KINDS, add_usage_row)
 
 
 def add_usage_row(tables: Tables, cid: UUID, stored: StoredEvent) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from bough.conversation.log.kept_states import find_nearest
-from bough.conversation.log.ledger import KINDS, read_usage
+from bough.conversation.log.ledger import read_usage
 from bough.conversation.log.state import NOTHING_USED, State, ToolCall, YieldingDecoder, add_usage
 from bough.errors import InvalidInput
 from bough.events.model import (
@@ -29,6 +29,7 @@ from bough.events.model import (
 )
 from bough.events.record import Status, StoredEvent
 from bough.events.store import EventStore
+from bough.events.usage import USAGE_KINDS
 from bough.types import Json, JsonObject
 
 MARK = "recorded:"
@@ -180,7 +181,7 @@ class _TurnReader:
 
     def watch(self, event: Event, state: State) -> None:
         """Add an event that follows the message, and that `state` has folded."""
-        if event.kind in KINDS or event.kind == "TaskEnded":
+        if event.kind in USAGE_KINDS or event.kind == "TaskEnded":
             self.usage = add_usage(self.usage, read_usage(event)[1] or NOTHING_USED)
         match event:
             case ModelResponded():

@@ -6,7 +6,7 @@ import base64
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, get_args
 from uuid import UUID
 
 from bough.agents.spec import AgentSpec
@@ -16,7 +16,8 @@ from bough.conversation.log.condenser import Condenser, NoCondenser, Summarizing
 from bough.conversation.rules import GivenRules
 from bough.errors import Conflict, InvalidInput, NotSupported
 from bough.events.model import ContentPart, ImagePart, TextPart
-from bough.events.record import ConversationFilter, ConversationRecord, MessageQuery, SearchHit
+from bough.events.record import ConversationFilter, ConversationRecord, MessageQuery, Order, SearchHit
+from bough.events.usage import NO_USAGE, ConversationUsage, round_to_nanos
 from bough.guard import Limits, SecurityAnalyzer, analyzer_from_json
 from bough.types import JsonObject, new_id
 
@@ -188,7 +189,7 @@ def filter_query(filter: ConversationFilter | None) -> dict[str, Any]:
         return {}
     for name in ("owner", "include_deleted", "project", "ids", "statuses"):
         if getattr(filter, name) not in (None, False, (), frozenset()):
-            raise _make_unsupported_error(f"filter.{name}", "filter by status, tags, text, agent, root or times")
+            raise _make_unsupported_error(f"filter.{name}", "filter by status, tags, text, agent, root, times or cost")
     query: dict[str, Any] = {}
     for name in ("status", "text", "agent", "root"):
         value = getattr(filter, name)
@@ -198,9 +199,23 @@ def filter_query(filter: ConversationFilter | None) -> dict[str, Any]:
         moment = getattr(filter, name)
         if moment is not None:
             query[name] = moment.isoformat()
+    if filter.min_cost_usd is not None:
+        query["min_cost_usd"] = filter.min_cost_usd
     if filter.tags:
         query["tag"] = [f"{name}:{value}" for name, value in filter.tags.items()]
     return query
+
+
+def order_query(order: Order) -> str:
+    """Return the name that servers have for an order.
+
+    Raises:
+        InvalidInput: The order is invalid.
+    """
+    if order not in get_args(Order):
+        raise InvalidInput(f"no order named {order!r}", hint=", ".join(get_args(Order)))
+    name = order.removesuffix("_desc").upper()
+    return (name if name == "COST" else f"{name}_AT") + ("_DESC" if order.endswith("_desc") else "")
 
 
 def require_same_conversation(document: JsonObject, body: JsonObject) -> None:
@@ -263,7 +278,15 @@ def read_record(document: JsonObject) -> ConversationRecord:
         lineage={name: lineage[name] for name in ("actor", "reason", "overrides") if lineage.get(name)},
         created=datetime.fromisoformat(document["created_at"]),
         updated=datetime.fromisoformat(document["updated_at"]),
+        usage=_read_usage(document.get("usage")),
     )
+
+
+def _read_usage(document: JsonObject | None) -> ConversationUsage:
+    if document is None:  # of an older server
+        return NO_USAGE
+    cost_nanos = round_to_nanos(document["cost_usd"])
+    return ConversationUsage(document["requests"], document["input_tokens"], document["output_tokens"], cost_nanos)
 
 
 def require_absent(**arguments: object) -> None:

@@ -27,6 +27,7 @@ from bough.conversation.remote.bodies import (
     content_body,
     filter_query,
     fork_body,
+    order_query,
     read_hit,
     read_record,
     require_absent,
@@ -45,7 +46,7 @@ from bough.events.content import Source
 from bough.events.draft import parse_id
 from bough.events.erasure.receipt import ErasureReceipt
 from bough.events.model import Event, FilePart, ImagePart, UserMessage
-from bough.events.record import Ancestry, ConversationFilter, DeleteMode, Page, SearchPage
+from bough.events.record import Ancestry, ConversationFilter, DeleteMode, Order, Page, SearchPage
 from bough.types import JsonObject, new_id, require_type
 
 
@@ -139,9 +140,14 @@ class RemoteConversation(RemoteRuns[T]):
         filter: ConversationFilter | None = None,
         cursor: str | None = None,
         limit: int = 50,
+        order: Order = "updated_desc",
     ) -> Page:
-        """Return a page of a server's conversations, most recently updated first."""
-        query = filter_query(filter) | {"limit": limit, "sort_order": "UPDATED_AT_DESC"}
+        """Return a page of a server's conversations.
+
+        Raises:
+            InvalidInput: The order is invalid.
+        """
+        query = filter_query(filter) | {"limit": limit, "sort_order": order_query(order)}
         query |= {} if cursor is None else {"page_id": cursor}
         transport = ServerTransport(server, api_key)
         try:

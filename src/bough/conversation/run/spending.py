@@ -16,7 +16,7 @@ from bough.agents.usage import DEFAULT_OUTPUT_TOKENS, estimate_cost, estimate_in
 from bough.cancellation import acquire, finish
 from bough.conversation.agent import make_unpriced
 from bough.conversation.log.journal import Journal
-from bough.conversation.log.ledger import KINDS, read_usage
+from bough.conversation.log.ledger import read_usage
 from bough.conversation.rules import Rules
 from bough.conversation.run.ask import summarize
 from bough.errors import BoughError, LimitExceeded, NotFound
@@ -25,6 +25,7 @@ from bough.events.model import Condensed, LimitReached, ModelResponded, Usage
 from bough.events.record import StoredEvent
 from bough.events.side_tables import Tables
 from bough.events.store import EventStore
+from bough.events.usage import USAGE_KINDS
 from bough.guard import Budget
 from bough.guard.budget import (
     BUDGETS,
@@ -62,7 +63,7 @@ class BudgetUsedUp(LimitExceeded):
 
 def follow_budgets(store: EventStore) -> None:
     """Charge the usage of every event to the budgets of its conversation, in its transaction. Idempotent."""
-    store.on_append(BUDGETS, KINDS, charge_event)
+    store.on_append(BUDGETS, USAGE_KINDS, charge_event)
 
 
 def charge_event(tables: Tables, cid: UUID, stored: StoredEvent) -> None:
@@ -80,7 +81,7 @@ def make_used_up(reached: LimitReached) -> BudgetUsedUp:
     """Return the error for a budget that is used up."""
     error = BudgetUsedUp(
         f"{reached.limit} is used up: {reached.value:g} of {reached.bound:g}",
-        hint="raise it with Budget.change, then run again",
+        hint="raise its bounds, then run again",
         details={"limit": reached.limit, "value": reached.value, "bound": reached.bound},
     )
     error.reached = reached
@@ -261,7 +262,7 @@ class RunBudgets:
         """Whether the run that sent a request is gone, so that nothing will settle the request."""
         if hold.conversation == self._hold.conversation:
             return True  # this run has no request in flight now
-        if hold.generation < 0:  # of a question
+        if hold.is_question:
             return time.time() > -hold.generation
         store = self._journal.store
         try:

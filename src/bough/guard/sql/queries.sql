@@ -73,6 +73,12 @@ update budget_member set
   held_requests = 0, held_tokens = 0, held_nanos = 0
 where conversation = :conversation and generation = :generation and held_requests > 0 {lock_first};
 
+-- name: forget
+-- A question that has spent nothing leaves no row.
+delete from budget_member
+where conversation = :conversation and held_requests = 0
+  and spent_nanos = 0 and spent_tokens = 0 and spent_requests = 0;
+
 -- name: holds
 select uuid_send(conversation), generation from budget_member where budget = :budget and held_requests > 0;
 
@@ -84,3 +90,19 @@ update budget_member set
   spent_nanos = spent_nanos + held_nanos,
   held_requests = 0, held_tokens = 0, held_nanos = 0
 where conversation = :conversation and budget = :budget and generation = :generation and held_requests > 0 {lock_first};
+
+-- name: list
+-- Budgets by id; with an empty prefix, those of no tenant.
+select id, usd_nanos, tokens, requests, spent_nanos, spent_tokens, spent_requests, held_nanos, held_tokens, held_requests
+from budget
+where id > :after
+  and (:prefix::text is null or :prefix = '' and id not like '%/%'
+       or :prefix <> '' and substr(id, 1, length(:prefix)) = :prefix)
+order by id limit :limit;
+
+-- name: members
+-- What has spent from a budget, the most expensive first.
+select uuid_send(conversation), generation, spent_nanos, spent_tokens, spent_requests, held_nanos, held_tokens,
+       held_requests
+from budget_member where budget = :budget
+order by spent_nanos desc, spent_tokens desc, conversation limit :limit;

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstrai
 from bough.conversation.log.recorded_tools import ToolSource
 from bough.errors import InvalidInput
 from bough.events.model import UserMessage
-from bough.events.record import SearchHit, Status
+from bough.events.record import MAX_USD, SearchHit, Status
 from bough.server.bodies.agents import AgentBody, AgentForm, ModelName, is_openhands_agent
 from bough.server.bodies.base import (
     MAX_SEQ,
@@ -29,7 +29,7 @@ from bough.server.bodies.base import (
     stamp,
 )
 from bough.server.bodies.events import ContentItem, NewMessage
-from bough.server.bodies.rules import AllowForm, CondenserForm, LimitsForm, PolicyForm
+from bough.server.bodies.rules import AllowForm, BudgetForm, BudgetId, CondenserForm, LimitsForm, PolicyForm
 from bough.types import JsonObject
 
 _OURS, _OPENHANDS = "form:ours", "form:openhands"
@@ -51,7 +51,7 @@ class Deletion(Success):
     erasure: JsonObject | None = None
 
 
-_NEWER_FIELDS = frozenset({"allow_list", "condenser", "tools"})
+_NEWER_FIELDS = frozenset({"allow_list", "budget", "condenser", "tools"})
 """Fields that older versions of bough did not have."""
 
 
@@ -71,6 +71,7 @@ class NewConversation(Form):
     confirmation_policy: PolicyForm | None = None
     security_analyzer: dict[str, Any] | None = None
     limits: LimitsForm | None = None
+    budget: BudgetId | BudgetForm | None = None
     allow_list: AllowForm | None = None
     condenser: CondenserForm | None = None
     secrets: Annotated[dict[str, str], Field(max_length=100)] | None = Field(default=None, repr=False)
@@ -297,6 +298,7 @@ class ConversationQuery(Form):
     created_before: Moment | None = None
     updated_after: Moment | None = None
     updated_before: Moment | None = None
+    min_cost_usd: float | None = Field(default=None, ge=0, le=MAX_USD, allow_inf_nan=False)
 
 
 class ConversationPage(ConversationQuery):
@@ -304,7 +306,9 @@ class ConversationPage(ConversationQuery):
 
     page_id: str | None = Field(default=None, max_length=200)
     limit: int = Field(default=100, ge=1, le=100)
-    sort_order: Literal["CREATED_AT", "CREATED_AT_DESC", "UPDATED_AT", "UPDATED_AT_DESC"] = "CREATED_AT_DESC"
+    sort_order: Literal["CREATED_AT", "CREATED_AT_DESC", "UPDATED_AT", "UPDATED_AT_DESC", "COST", "COST_DESC"] = (
+        "CREATED_AT_DESC"
+    )
     full: bool = False
 
 

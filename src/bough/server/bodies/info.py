@@ -76,6 +76,15 @@ class RunInfo(BaseModel):
     parent: UUID | None = None
 
 
+class OwnUsage(BaseModel):
+    """Usage of the own events of a conversation, without those that it shares with its source."""
+
+    requests: int
+    input_tokens: int
+    output_tokens: int
+    cost_usd: float
+
+
 class ConversationSummary(BaseModel):
     """A conversation in a list."""
 
@@ -90,6 +99,7 @@ class ConversationSummary(BaseModel):
     forked_from_conversation_id: UUID | None
     forked_from_event_id: UUID | None
     lineage: Lineage | None
+    usage: OwnUsage
 
 
 class ConversationInfo(ConversationSummary):
@@ -203,6 +213,12 @@ def _describe_row(record: ConversationRecord, is_running: bool) -> dict[str, Any
         "forked_from_conversation_id": record.forked_from,
         "forked_from_event_id": record.fork_event,
         "lineage": _make_lineage(record),
+        "usage": {
+            "requests": record.usage.requests,
+            "input_tokens": record.usage.input_tokens,
+            "output_tokens": record.usage.output_tokens,
+            "cost_usd": record.usage.cost_usd,
+        },
     }
 
 

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
 
 from bough.conversation.log.condenser import Condenser, NoCondenser, SummarizingCondenser, condenser_from_json
 from bough.errors import InvalidInput
-from bough.guard import AllowList, Limits, Policy, RuleAnalyzer, SecurityAnalyzer, analyzer_from_json, policy_from_json
+from bough.guard import (
+    AllowList,
+    Budget,
+    Limits,
+    Policy,
+    RuleAnalyzer,
+    SecurityAnalyzer,
+    analyzer_from_json,
+    policy_from_json,
+)
 from bough.server.bodies.base import MAX_SEQ, Flag, Form, Integer, Number, is_empty
 from bough.server.bodies.openhands_agents import RULE_KINDS
 from bough.types import JsonObject
@@ -45,6 +54,46 @@ class LimitsForm(Form):
     def limits(self) -> Limits:
         """Return the limits of the guard."""
         return Limits(**self.model_dump(exclude_unset=True))
+
+
+BudgetId = Annotated[str, StringConstraints(pattern=r"^[\w.:@-]{1,100}$")]
+"""The id of a budget, which is the tenant's own: two tenants may use the same one."""
+
+
+class BudgetBounds(Form):
+    """Bounds of a budget; at least one."""
+
+    usd: Number | None = Field(default=None, gt=0, le=1e9, allow_inf_nan=False)
+    tokens: Integer | None = Field(default=None, gt=0, le=MAX_SEQ)
+    requests: Integer | None = Field(default=None, gt=0, le=MAX_SEQ)
+
+    def bounds(self) -> dict[str, Any]:
+        """Return the bounds that are set, by name."""
+        return {name: getattr(self, name) for name in BOUNDS if getattr(self, name) is not None}
+
+
+class BudgetForm(BudgetBounds):
+    """A budget that conversations share. Without bounds, it must exist; with bounds, it is created if it does not."""
+
+    id: BudgetId
+
+
+BOUNDS = ("usd", "tokens", "requests")
+
+
+def make_budget(owner: str | None, budget: str | BudgetForm) -> Budget:
+    """Return the budget that a body names, with the id that the store has: `tenant/id`, or `id` of the tenant `local`.
+
+    Args:
+        owner: The tenant; None is `local`.
+    """
+    form = budget if isinstance(budget, BudgetForm) else BudgetForm(id=budget)
+    return Budget(id=store_id(owner, form.id), **form.bounds())
+
+
+def store_id(owner: str | None, id: str) -> str:
+    """Return the id that the store has for a tenant's budget. Tenants' ids have no `/`, so none reaches another's."""
+    return id if owner is None else f"{owner}/{id}"
 
 
 AllowEntry = Annotated[str, StringConstraints(min_length=1, max_length=1000)]

@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field, JsonValue, StringConstraints
 from bough.server.bodies.base import Flag, Form, Integer, Number, Reason, Stamp, stamp
 from bough.server.bodies.conversations import Message
 from bough.server.bodies.info import Ledger
+from bough.server.bodies.rules import BudgetForm, BudgetId
 from bough.tasks import Task, TaskEvent, TaskState
 from bough.types import JsonObject
 
@@ -27,6 +28,7 @@ class NewTask(Form):
     priority: Integer = Field(default=0, ge=-(2**15), le=2**15 - 1)
     deadline_seconds: Number | None = Field(default=None, gt=0, lt=10**9)
     system_prompt: str | None = Field(default=None, max_length=1 << 20)
+    budget: BudgetId | BudgetForm | None = None
 
 
 class TaskQuery(Form):

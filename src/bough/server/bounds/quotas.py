@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from bough.conversation.log.ledger import KINDS, USAGE, read_usage
+from bough.conversation.log.ledger import USAGE, read_usage
 from bough.errors import LimitExceeded
 from bough.events.model import Event, LimitReached, TaskChanged, UsageAdded
 from bough.events.record import StoredEvent, microseconds
 from bough.events.side_tables import Tables
 from bough.events.store import EventStore
+from bough.events.usage import USAGE_KINDS
 from bough.server.auth.caller import LOCAL, Caller
 from bough.server.auth.keys import SERVER
 from bough.server.bounds.tenants import LimitsByTenant
@@ -98,7 +99,7 @@ class Quotas:
 
     def follow(self, store: EventStore) -> None:
         """Charge usage to the paying key, in the transactions that record the usage."""
-        store.on_append(SERVER, ("TaskChanged", *KINDS), self.charge_run)
+        store.on_append(SERVER, ("TaskChanged", *USAGE_KINDS), self.charge_run)
 
     def charge_run(self, tables: Tables, cid: UUID, stored: StoredEvent) -> None:
         """Record the payer of a task, or charge the usage of a run to the payer."""

@@ -9,6 +9,7 @@ from bough.conversation import State
 from bough.conversation.rules import GivenRules, read_recorded_limits
 from bough.errors import Conflict, PermissionDenied
 from bough.events.model import StateChanged
+from bough.events.record import ConversationRecord
 from bough.guard import (
     AlwaysConfirm,
     Limits,
@@ -17,12 +18,15 @@ from bough.guard import (
     policy_from_json,
     policy_named,
 )
+from bough.guard.budget import record_budgets
 from bough.guard.confirmation_policy import allows_change, narrower
 from bough.guard.limits import allows_change as allows_limits
 from bough.server.access import Access
 from bough.server.bodies.base import is_empty
 from bough.server.bodies.conversations import NewConversation, Overrides, StartConversation
 from bough.server.bodies.rules import (
+    BudgetForm,
+    make_budget,
     parse_analyzer,
     parse_openhands_analyzer,
     parse_openhands_policy,
@@ -44,7 +48,10 @@ def rules_from(access: Access, body: NewConversation) -> GivenRules:
     """
     if body.confirmation_policy is not None:
         require_policy(access, parse_policy(body.confirmation_policy.as_json()))
-    return parse_rules(body)
+    rules = parse_rules(body)
+    if body.budget is not None:
+        rules["budget"] = make_budget(access.caller.owner, body.budget)
+    return rules
 
 
 def parse_rules(body: NewConversation | Overrides) -> GivenRules:
@@ -131,6 +138,33 @@ async def replace_limits(access: Access, id: UUID, limits: Limits) -> None:
         return allows_limits(read_recorded_limits(state.policies)[0], limits)
 
     await _change_rules(access, id, "limits", limits.to_json(), is_allowed)
+
+
+async def add_budget(access: Access, record: ConversationRecord, budget: str | BudgetForm) -> None:
+    """Let a conversation spend from a budget too, from its next request on. It keeps the budgets that it has.
+
+    Raises:
+        NotFound: The budget has no bounds and does not exist.
+        Conflict: The budget exists with other bounds, or the conversation was imported and not adopted.
+    """
+    added = make_budget(access.caller.owner, budget)
+    for _ in range(_ATTEMPTS):
+        state = await access.services.states.state_of(record)
+        if state.quarantined:
+            raise Conflict("budget: the conversation was imported", hint="adopt it first")
+        await record_budgets(access.store, [added])
+        budgets: list[str] = state.policies.get("budgets") or []
+        if added.id in budgets:
+            return
+        event = StateChanged(changes={"policies": {"budgets": sorted([*budgets, added.id])}})
+        try:
+            # With the head that was read: a budget that was added since then must stay.
+            await access.store.append(record.id, [event], expected_head=state.head)
+        except Conflict:
+            record = await access.store.get(record.id)
+            continue
+        return
+    raise Conflict("the conversation is changing", hint="try again")
 
 
 async def _change_rules(

@@ -11,6 +11,7 @@ from bough.conversation.log.recorded_tools import ToolSource
 from bough.events.record import Status
 from bough.server.bodies.base import Reason, Tags, Title
 from bough.server.bodies.conversations import Message, ModelName
+from bough.server.bodies.rules import BudgetId
 
 
 class ToolArguments(BaseModel):
@@ -27,6 +28,9 @@ class StartArguments(ToolArguments):
     title: Title | None = None
     tags: Tags = Field(default_factory=dict[str, str])
     workspace: str = Field(default=".", description="The working folder of its tools, on the server's machine.")
+    budget: BudgetId | None = Field(
+        default=None, description="A budget that exists, from which the conversation spends too."
+    )
     run: bool = True
 
 

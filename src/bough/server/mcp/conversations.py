@@ -17,6 +17,8 @@ from bough.errors import BoughError, InvalidInput, hide_places
 from bough.events.model import ErrorRaised, ModelResponded, ToolCalled
 from bough.events.record import ConversationFilter, Page
 from bough.events.store import EventStore
+from bough.guard import Budget
+from bough.guard.budget import join_budgets, parse_budgets
 from bough.server.mcp.arguments import (
     CompareArguments,
     DecideArguments,
@@ -178,6 +180,9 @@ class LocalConversations(McpConversations[AsyncConversation]):
 
     async def _create(self, arguments: StartArguments) -> AsyncConversation:
         folder = Path(arguments.workspace)
+        rules: GivenRules = {**self._rules(folder)}
+        if arguments.budget is not None:
+            rules["budget"] = join_budgets(parse_budgets(rules.get("budget")), [Budget(id=arguments.budget)])
         return await AsyncConversation.create(
             self._agents(arguments.agent),
             workspace=folder,
@@ -185,7 +190,7 @@ class LocalConversations(McpConversations[AsyncConversation]):
             title=arguments.title,
             tags=arguments.tags,
             settings=self._settings,
-            **self._rules(folder),
+            **rules,
         )
 
     async def _open(self, id: UUID) -> AsyncConversation:

@@ -112,7 +112,13 @@ class ServedConversations(McpConversations[UUID]):
         if arguments.message is not None:  # checked before the conversation is created
             require_short(self._access, UserMessage.text(arguments.message))
         folder = None if arguments.workspace == "." else WorkspaceForm(working_dir=arguments.workspace)
-        body = NewConversation(title=arguments.title, tags=arguments.tags, agent=arguments.agent, workspace=folder)
+        body = NewConversation(
+            title=arguments.title,
+            tags=arguments.tags,
+            agent=arguments.agent,
+            workspace=folder,
+            budget=arguments.budget,
+        )
         record, _ = await start_conversation(self._access, body, None)
         return record.id
 

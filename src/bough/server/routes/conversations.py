@@ -65,6 +65,8 @@ _ORDERS: Mapping[str, Order] = {
     "CREATED_AT_DESC": "created_desc",
     "UPDATED_AT": "updated",
     "UPDATED_AT_DESC": "updated_desc",
+    "COST": "cost",
+    "COST_DESC": "cost_desc",
 }
 _SEARCH_FIELDS = frozenset({"q", "since", "tag", "limit", "page_id"})
 
@@ -273,6 +275,7 @@ def _parse_filter(query: ConversationQuery) -> ConversationFilter:
         created_before=query.created_before,
         updated_after=query.updated_after,
         updated_before=query.updated_before,
+        min_cost_usd=query.min_cost_usd,
     )
 
 

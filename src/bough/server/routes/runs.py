@@ -14,11 +14,11 @@ from bough.server.access import Access, Asker, Reader, Writer
 from bough.server.bodies.agents import ModelName
 from bough.server.bodies.base import Form, LenientForm, Number, Reason, Success, Text
 from bough.server.bodies.conversations import read_secrets
-from bough.server.bodies.rules import LimitsForm, parse_openhands_analyzer, parse_openhands_policy
+from bough.server.bodies.rules import BudgetForm, BudgetId, LimitsForm, parse_openhands_analyzer, parse_openhands_policy
 from bough.server.bounds.etag import IdempotencyKey, IfMatch, id_from_key, require_match
 from bough.server.conversations.conversation import open_to_ask
 from bough.server.conversations.model import change_model
-from bough.server.conversations.policies import replace_analyzer, replace_limits, replace_policy
+from bough.server.conversations.policies import add_budget, replace_analyzer, replace_limits, replace_policy
 from bough.server.requests.routing import ConversationId, router
 from bough.tasks import Task, TaskState
 from bough.types import JsonObject
@@ -30,9 +30,13 @@ _Since = Annotated[str, Query(alias="from")]
 
 
 class RunBody(LenientForm):
-    """Options of a run. With `wait`, the response is sent when the run has ended, or after that many seconds."""
+    """Options of a run. With `wait`, the response is sent when the run has ended, or after that many seconds.
+
+    The conversation spends from `budget` in this run and all later ones.
+    """
 
     wait: Number | None = Field(default=None, ge=0, le=60)
+    budget: BudgetId | BudgetForm | None = None
 
 
 class StopBody(LenientForm):
@@ -88,6 +92,8 @@ async def run_conversation(
     runs = access.services.runs
     key = id_from_key(access.caller, request, idempotency_key)
     approve = await _find_calls_to_approve(access, record) if body is None else ()
+    if body is not None and body.budget is not None:
+        await add_budget(access, record, body.budget)
     task = await runs.start(access.caller, id, approve=approve, key=None if key is None else str(key))
     if await runs.find_asking(id) is not None:
         access.services.broadcasts.publish_run_end(id)  # nothing was started: send the state to readers again

@@ -18,6 +18,8 @@ from bough.server.access import Access, TaskReader, TaskWriter
 from bough.server.auth.owned import OwnedTasks, make_taken
 from bough.server.bodies.agents import AgentForm
 from bough.server.bodies.base import MAX_SEQ, ItemPage
+from bough.server.bodies.conversations import drop_unset
+from bough.server.bodies.rules import make_budget
 from bough.server.bodies.tasks import NewTask, TaskAnswer, TaskEventInfo, TaskInfo, TaskQuery
 from bough.server.bounds.etag import IdempotencyKey, compute_digest, id_from_key, mark_replayed
 from bough.server.bounds.quotas import pay_by
@@ -37,7 +39,7 @@ async def submit_task(
 ) -> TaskInfo:
     """Submit a task. The same request with the same id returns the existing task (200)."""
     id = body.id or id_from_key(access.caller, request, idempotency_key) or new_id()
-    digest = compute_digest(body.model_dump(mode="json"))
+    digest = compute_digest(drop_unset(body.model_dump(mode="json")))
     new = _plan_start(access, body, id, digest)
     if await find_existing(access, id, digest) is None:
         await _require_free(access, id)
@@ -73,6 +75,7 @@ def _plan_start(access: Access, body: NewTask, id: UUID, digest: str) -> Start:
         id=id,
         agent=agents.agent_for(access.caller, agent),
         workspace=access.services.workspaces.folder_for(access.caller, id, None),
+        rules={} if body.budget is None else {"budget": make_budget(access.caller.owner, body.budget)},
         message=_build_message(body),
         run=True,
         task={"id": id, "queue": body.queue, "priority": body.priority, "deadline_seconds": body.deadline_seconds},

@@ -33,6 +33,7 @@ from bough.events.record import (
 from bough.events.stores import faults
 from bough.events.stores.base import LATEST, BaseEventStore, parse_digits, require_one_match
 from bough.events.stores.hub import END
+from bough.events.usage import NO_USAGE, sum_payloads
 from bough.types import Clock, JsonObject, SystemClock, new_id
 
 if TYPE_CHECKING:
@@ -364,7 +365,8 @@ class ModelEventStore(BaseEventStore):
         record, events = log.record, batch.make_stored(log.record.head)
         log.own += events
         self._positions |= {stored[1]: (record.id, stored.seq) for stored in events}
-        log.record = replace(record, head=record.head + len(events))
+        usage = record.usage + sum_payloads((row.kind, row.data) for row in batch.rows)
+        log.record = replace(record, head=record.head + len(events), usage=NO_USAGE if record.deleted else usage)
         if events:
             self._hub.publish(record.id, events)
 
@@ -446,6 +448,7 @@ class ModelEventStore(BaseEventStore):
                 "base": existing.record.base,
                 "head": existing.record.head,
                 "generation": existing.record.generation,
+                "usage": sum_payloads((stored.kind, stored.raw) for stored in existing.own),
             }
             existing.record = replace(record, **positions)
         else:
@@ -474,7 +477,14 @@ class ModelEventStore(BaseEventStore):
 
     def _mark_deleted(self, cid: UUID) -> None:
         log = self._living(cid)
-        cleared: dict[str, Any] = {"owner": None, "title": None, "tags": {}, "config": {}, "lineage": {}}
+        cleared: dict[str, Any] = {
+            "owner": None,
+            "title": None,
+            "tags": {},
+            "config": {},
+            "lineage": {},
+            "usage": NO_USAGE,
+        }
         log.record = replace(log.record, deleted=True, status="deleting", **cleared)
         log.lease = None
         self._collect()
@@ -525,6 +535,7 @@ def _matches(record: ConversationRecord, criteria: ConversationFilter) -> bool:
         and (criteria.owner is None or record.owner == criteria.owner)
         and (criteria.text is None or criteria.text.lower() in title)
         and (criteria.agent is None or record.config.get("agent") == criteria.agent)
+        and record.usage.cost_usd >= (criteria.min_cost_usd or 0)
         and (criteria.root is None or record.root == criteria.root)
         and criteria.tags.items() <= record.tags.items()
     )

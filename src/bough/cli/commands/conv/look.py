@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
 import typer
 
@@ -16,7 +16,7 @@ from bough.cli.target import Target, short
 from bough.cli.text import Block, Line, Span, Style, Table, line, one_line
 from bough.errors import InvalidInput
 from bough.events.integrity import IntegrityFinding, as_details
-from bough.events.record import ConversationFilter, ConversationRecord, Page, Status, list_branches
+from bough.events.record import ConversationFilter, ConversationRecord, Order, Page, Status, list_branches
 from bough.settings import Settings
 from bough.types import JsonObject
 
@@ -38,6 +38,13 @@ def list_(
         str | None, typer.Option("--search", metavar="TEXT", help="Only conversations with TEXT in the title.")
     ] = None,
     tag: options.Tags = None,
+    min_cost_usd: Annotated[
+        float | None, typer.Option("--min-cost-usd", metavar="USD", help="Only conversations that cost USD or more.")
+    ] = None,
+    order: Annotated[
+        str,
+        typer.Option("--order", metavar="ORDER", help="updated_desc, created_desc or cost_desc, or without _desc."),
+    ] = "updated_desc",
     limit: Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, max=1000, help="Show at most N.")] = 20,
     cursor: Annotated[
         str | None, typer.Option("--cursor", metavar="CURSOR", help="next_cursor of the page before (--json).")
@@ -47,8 +54,12 @@ def list_(
     json: options.Json = False,
 ) -> Report:
     """List conversations, the most recent first."""
-    conversation_filter = ConversationFilter(status=_parse_status(status), text=search, tags=options.parse_tags(tag))
-    page = asyncio.run(_list_page(options.load_settings(home, store), conversation_filter, cursor, limit))
+    conversation_filter = ConversationFilter(
+        status=_parse_status(status), text=search, tags=options.parse_tags(tag), min_cost_usd=min_cost_usd
+    )
+    settings = options.load_settings(home, store)
+    page = asyncio.run(_list_page(settings, conversation_filter, cursor, limit, cast("Order", order)))
+    shows_cost = min_cost_usd is not None or order.startswith("cost")
     return Report(
         command="conv list",
         data={
@@ -56,7 +67,7 @@ def list_(
             "next_cursor": page.next_cursor,
             "damaged": [as_details(finding) for finding in page.damaged],
         },
-        blocks=list(_render_page(page, filtered=conversation_filter != ConversationFilter())),
+        blocks=list(_render_page(page, filtered=conversation_filter != ConversationFilter(), shows_cost=shows_cost)),
         next=(f"bough conv show {short(page.items[0].id)}",) if page.items else ('bough run "…"',),
     )
 
@@ -177,14 +188,20 @@ def record_json(record: ConversationRecord) -> JsonObject:
         "forked_at": record.forked_at,
         "created": record.created.isoformat(),
         "updated": record.updated.isoformat(),
+        "usage": {
+            "requests": record.usage.requests,
+            "input_tokens": record.usage.input_tokens,
+            "output_tokens": record.usage.output_tokens,
+            "cost_usd": record.usage.cost_usd,
+        },
     }
 
 
 async def _list_page(
-    settings: Settings, conversation_filter: ConversationFilter, cursor: str | None, limit: int
+    settings: Settings, conversation_filter: ConversationFilter, cursor: str | None, limit: int, order: Order
 ) -> Page:
     async with options.open_settings_store(settings, create=False) as store:
-        return await store.list(conversation_filter, cursor, limit)
+        return await store.list(conversation_filter, cursor, limit, order)
 
 
 async def _read_page(
@@ -277,17 +294,17 @@ def _parse_status(name: str | None) -> Any:
     raise InvalidInput(f"invalid status {name!r}", hint=f"choose one of: {', '.join(get_args(Status))}")
 
 
-def _render_page(page: Page, *, filtered: bool) -> Iterator[Block]:
+def _render_page(page: Page, *, filtered: bool, shows_cost: bool) -> Iterator[Block]:
     """Yield the output of `bough conv list`."""
     if not page.items and not page.damaged:
         yield line(("no conversation matches" if filtered else "no conversations yet", "dim"))
         return
     now = datetime.now(UTC)
     yield Table(
-        head=("id", "title", "status", "events", "updated"),
-        rows=tuple(_row(record, now) for record in page.items),
+        head=("id", "title", "status", "events", *(("cost",) if shows_cost else ()), "updated"),
+        rows=tuple(_row(record, now, shows_cost=shows_cost) for record in page.items),
         flexible=1,
-        right=frozenset({3}),
+        right=frozenset({3, 4} if shows_cost else {3}),
     )
     yield from _damage_lines(page.damaged)
     if page.next_cursor:
@@ -299,7 +316,7 @@ def _damage_lines(damaged: list[IntegrityFinding]) -> Iterator[Line]:
         yield line((f"{finding.problem}; `bough doctor` checks the whole store", "bad"))
 
 
-def _row(record: ConversationRecord, now: datetime) -> tuple[Span, ...]:
+def _row(record: ConversationRecord, now: datetime, *, shows_cost: bool) -> tuple[Span, ...]:
     title = one_line(record.title or "untitled")
     if record.forked_from is not None:
         title = f"↳ {title}"
@@ -308,6 +325,7 @@ def _row(record: ConversationRecord, now: datetime) -> tuple[Span, ...]:
         (title, ""),
         (record.status, _STATUS_STYLES.get(record.status, "")),
         (str(record.head), ""),
+        *(((f"{record.usage.cost_usd:.4f} USD", ""),) if shows_cost else ()),
         (ago(record.updated, now), "dim"),
     )
 

@@ -194,7 +194,8 @@ class BatchedAppend:
         event = {"id": UUID(bytes=row.id), "kind": row.kind, "ts": row.ts, "data": row.data, "digest": row.checksum}
         conditions = {"cid": append.cid, "generation": append.generation, "expected": append.expected_head}
         notification = {"channel": self._channel, "ids": str(append.cid)}
-        parameters = event | conditions | notification | {"now": microseconds(self._clock.now())}
+        usage = dict(zip(("requests", "inputs", "outputs", "costs"), append.draft.usage.columns, strict=True))
+        parameters = event | usage | conditions | notification | {"now": microseconds(self._clock.now())}
         return [_Verdict(head - 1, None, True, True) for head, _ in self._execute(self._statement_for_one, parameters)]
 
     def _write_all(self, groups: list[Group]) -> list[_Verdict]:

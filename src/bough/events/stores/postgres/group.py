@@ -9,6 +9,7 @@ from uuid import UUID
 from bough.errors import BoughError
 from bough.events.draft import Append, Draft, dump
 from bough.events.stores import faults
+from bough.events.usage import NO_USAGE
 
 
 class NumberedAppend(NamedTuple):
@@ -52,7 +53,8 @@ def join_drafts(group: Group) -> Draft:
     changes: dict[str, Any] = {}
     for _, append in group:
         changes |= append.draft.changes
-    return Draft(rows, changes)
+    usage = sum((append.draft.usage for _, append in group), NO_USAGE)
+    return Draft(rows, changes, usage=usage)
 
 
 def make_refusal(append: Append, head: int | None, generation: int | None, intact: bool | None) -> BoughError:
@@ -88,6 +90,10 @@ def append_parameters(groups: Sequence[Group], written_at: int, channel: str) ->
         "titles": [change.get("title") for change in changes],
         "set_tags": ["tags" in change for change in changes],
         "tags": [dump(change.get("tags", {})) for change in changes],
+        "requests": [draft.usage.requests for draft in joined],
+        "inputs": [draft.usage.input_tokens for draft in joined],
+        "outputs": [draft.usage.output_tokens for draft in joined],
+        "costs": [draft.usage.cost_nanos for draft in joined],
         "now": written_at,
         "channel": channel,
         **{name: [item for part in events for item in part[name]] for name in names},

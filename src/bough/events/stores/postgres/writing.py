@@ -17,6 +17,7 @@ from bough.events.stores.postgres.connection import Db
 from bough.events.stores.postgres.group import NumberedAppend, append_parameters, columns, make_refusal
 from bough.events.stores.postgres.reading import PostgresReading
 from bough.events.stores.relational.writing import AppendFollower, RelationalWriting
+from bough.events.usage import ConversationUsage
 from bough.types import Clock
 
 
@@ -68,7 +69,9 @@ class PostgresWriting(PostgresReading, RelationalWriting):
 
     def create(self, record: ConversationRecord, draft: Draft) -> ConversationRecord:
         """Insert a root and its first events."""
-        record = replace(record, **clean_changes(record, draft.changes), base=0, head=len(draft.rows))
+        record = replace(
+            record, **clean_changes(record, draft.changes), base=0, head=len(draft.rows), usage=draft.usage
+        )
         number = self.insert(record, parent=None, forked_from=None, root=None)
         self.insert_events(record.id, number, 0, draft)
         if self.followers.matches(draft):
@@ -85,7 +88,7 @@ class PostgresWriting(PostgresReading, RelationalWriting):
             row = self.one(
                 "fork",
                 source=cid, at=cut, id=planned.id, count=len(draft.rows), created=microseconds(planned.created),
-                **text_fields, **json_fields, **columns(draft),
+                **text_fields, **json_fields, **columns(draft), **_usage_columns(draft.usage),
             )  # fmt: skip
         except UniqueViolation as error:
             raise faults.event_exists(planned.id) from error
@@ -97,7 +100,7 @@ class PostgresWriting(PostgresReading, RelationalWriting):
             self.call_followers(planned.id, base, draft)
         places: dict[str, Any] = {"base": base, "head": base + len(draft.rows), "forked_at": base, "forked_from": cid}
         ids: dict[str, Any] = {"root": to_uuid(root), "parent": to_uuid(parent), "fork_event": to_uuid(event)}
-        return replace(planned, **fields, **places, **ids, number=number)
+        return replace(planned, **fields, **places, **ids, usage=draft.usage, number=number)
 
     def delete(self, cid: UUID, mode: DeleteMode) -> None:
         """Delete a conversation. Deletions in one tree are serialised."""
@@ -131,7 +134,7 @@ class PostgresWriting(PostgresReading, RelationalWriting):
             deleted=record.deleted, created=created, updated=None if updated == created else updated,
             status=record.status, owner=record.owner, title=record.title, tags=dump(record.tags),
             config=dump(record.config), lineage=dump(record.lineage), project=record.project,
-            imported=record.imported,
+            imported=record.imported, **_usage_columns(record.usage),
         )  # fmt: skip
         if row is None:
             raise faults.id_taken(record.id)
@@ -172,3 +175,7 @@ class PostgresWriting(PostgresReading, RelationalWriting):
         if not is_same or cut not in (None, existing_cut):
             raise faults.id_taken(id)
         return self.get(id)
+
+
+def _usage_columns(usage: ConversationUsage) -> dict[str, int]:
+    return dict(zip(("requests", "inputs", "outputs", "costs"), usage.columns, strict=True))

@@ -33,6 +33,7 @@ from bough.events.record import (
 from bough.events.side_tables import SideTables
 from bough.events.stores import faults
 from bough.events.stores.base import LATEST, parse_digits, require_one_match
+from bough.events.usage import NO_USAGE, ConversationUsage, round_to_nanos
 
 PAGE_ROWS = 4096
 PAGE_BYTES = 4 << 20
@@ -42,8 +43,8 @@ FIRST_ROWS = 16
 Ranges = list[Range[int]]
 """Ranges `(number, lo, hi)` of a log: events `lo <= seq < hi` belong to the conversation with this number."""
 
-_CREATED, _UPDATED, _NUMBER, _INTACT = 10, 11, 18, 21
-"""Indexes of columns in a row of `record`, `records` or `scan`."""
+_NUMBER, _INTACT, _VALUE = 18, 23, 24
+"""Indexes of columns in a row of `record`, `records` or `scan`; `records` adds the value of the order."""
 
 
 class _LineageRow(NamedTuple):
@@ -260,16 +261,15 @@ class RelationalReading(ABC):
 
     def list(self, filter: ConversationFilter, cursor: str | None, limit: int, order: Order) -> Page:
         """Return a page of records. O(conversations of the filter's owner; without an owner, of the store)."""
-        time, number = decode_cursor(cursor) or (None, None)
-        position = {"place_time": time, "place_cid": number, "limit": limit + 1}  # one more: is there a next page?
+        value, number = decode_cursor(cursor) or (None, None)
+        position = {"place_value": value, "place_cid": number, "limit": limit + 1}  # one more: is there a next page?
         rows = self.query_rows(self._records(filter, order), self._filter_parameters(filter) | position)
         items = [build_record(row) for row in rows[:limit] if row[_INTACT]]
         damaged = [report_damaged_row(_read_id(row[0])) for row in rows[:limit] if not row[_INTACT]]
         if len(rows) <= limit or limit <= 0:
             return Page(items=items, damaged=damaged)
         last = rows[limit - 1]
-        time = last[_CREATED] if order.startswith("created") else last[_UPDATED]
-        return Page(items=items, next_cursor=encode_cursor(time, last[_NUMBER]), damaged=damaged)
+        return Page(items=items, next_cursor=encode_cursor(last[_VALUE], last[_NUMBER]), damaged=damaged)
 
     def count(self, filter: ConversationFilter) -> int:
         """Return the number of matching records."""
@@ -313,10 +313,12 @@ class RelationalReading(ABC):
         """Return strings as the value of one list parameter of a statement."""
 
     def _records(self, filter: ConversationFilter, order: Order) -> str:
-        time = "c.created" if order.startswith("created") else f"{self.coalesce}(c.updated, c.created)"
+        updated = f"{self.coalesce}(c.updated, c.created)"
+        columns = {"created": "c.created", "updated": updated, "cost": "c.cost_nanos"}
+        value = columns[order.removesuffix("_desc")]
         comparison, direction = ("<", "desc") if order.endswith("desc") else (">", "asc")
         matching = self._filter_condition(filter)
-        return self.sql["records"].format(matching=matching, time=time, beyond=comparison, direction=direction)
+        return self.sql["records"].format(matching=matching, value=value, beyond=comparison, direction=direction)
 
     def _filter_condition(self, filter: ConversationFilter) -> str:
         """Return the SQL condition of a filter. It compares the owner only if one is set, to use the owner's index."""
@@ -343,6 +345,7 @@ class RelationalReading(ABC):
             "root": filter.root,
             "project": filter.project,
             "tags": dump(filter.tags),
+            "min_nanos": None if filter.min_cost_usd is None else round_to_nanos(filter.min_cost_usd),
             **{name: _time(getattr(filter, name)) for name in times},
         }
 
@@ -397,6 +400,7 @@ def build_record(row: Sequence[Any]) -> ConversationRecord:
         number=number,
         project=project,
         imported=imported,
+        usage=ConversationUsage.of_row(*row[21:23]) if row[21] or row[22] else NO_USAGE,
     )
 
 

@@ -20,6 +20,7 @@ from bough.events.side_tables import SideTables
 from bough.events.stores import faults
 from bough.events.stores.hub import END, Batch
 from bough.events.stores.relational.reading import RelationalReading
+from bough.events.usage import NO_USAGE, ConversationUsage, sum_payloads
 from bough.types import Clock
 
 _IN_USE = {"running", "waiting_for_confirmation"}
@@ -234,11 +235,17 @@ class RelationalWriting(RelationalReading):
             row = self.lock_row(piece.record.id)
             number = self._insert_imported(piece) if row is None else self._extend_imported(row, piece)
             notification_count, rows = len(self.notifications), piece.events.rows
+            usage = self._recount(row) if row is not None and row.deleted else NO_USAGE
             for start in range(0, len(rows), _PAGE):
                 page = Draft(tuple(rows[start : start + _PAGE]), {})
+                usage += sum_payloads((event.kind, event.data) for event in page.rows)
                 self.insert_events(piece.record.id, number, piece.first + start, page)
                 # Otherwise all imported events would stay in memory until the commit.
                 del self.notifications[notification_count:]
+            if usage != NO_USAGE and not self.peek(piece.record.id).deleted:
+                names = ("requests", "inputs", "outputs", "costs")
+                amounts = dict(zip(names, usage.columns, strict=True))
+                self.update_conversation("add_usage", cid=number, **amounts)
             self.notifications.append((piece.record.id, piece.first, Draft((), {})))
 
     def lock_row(self, cid: UUID) -> ConversationRow | None:
@@ -311,6 +318,7 @@ class RelationalWriting(RelationalReading):
         if record.parent and not (parent and parent.base < record.base <= parent.head):
             raise faults.import_conflict(record.id)
         fields = clean_changes(record, {}) | {"head": head, "generation": 0, "imported": head, "project": None}
+        fields["usage"] = NO_USAGE  # `restore` adds that of the events
         numbers = {
             "parent": parent and parent.number,
             "forked_from": source and source.number,
@@ -332,6 +340,14 @@ class RelationalWriting(RelationalReading):
             self.update_conversation("revive", updated=updated, config=config, lineage=origin, cid=row.number)
             self.apply_changes(row.number, {"status": record.status, "title": record.title, "tags": record.tags})
         return row.number
+
+    def _recount(self, row: ConversationRow) -> ConversationUsage:
+        """Return the usage of the events that remain of a tombstone."""
+        usage, next_seq = NO_USAGE, row.base
+        while rows := self.run("payloads", cid=row.number, lo=next_seq, hi=row.head):
+            usage += sum_payloads((kind, data) for _, _, kind, _, data in rows)
+            next_seq = rows[-1][0] + 1
+        return usage
 
     def _mark_deleted(self, cid: UUID) -> None:
         """Turn a conversation into a tombstone, and delete the events that nothing shares."""

@@ -2,7 +2,7 @@
 
 -- part: intact
 -- Whether a row is what was written.
-(c.digest is not distinct from {digest} and c.place is not distinct from {place_digest})
+(c.digest is not distinct from {digest} and c.end_digest is not distinct from {end_digest})
 
 -- name: damaged
 -- Rows that are not what was written, or name one that is gone.
@@ -25,12 +25,12 @@ select count(*) from conversation c where {matching};
 with chosen as materialized (
   select c.* from conversation c
   where {matching}
-    and (:place_time::bigint is null or ({time}, c.cid) {beyond} (:place_time, :place_cid::bigint))
-  order by {time} {direction}, c.cid {direction}
+    and (:place_value::bigint is null or ({value}, c.cid) {beyond} (:place_value, :place_cid::bigint))
+  order by {value} {direction}, c.cid {direction}
   limit :limit
 )
-select {whole} from chosen c {related}
-order by {time} {direction}, c.cid {direction};
+select {whole}, {value} from chosen c {related}
+order by {value} {direction}, c.cid {direction};
 
 -- name: scan
 -- Records by number, tombstones too.

@@ -9,6 +9,7 @@ from urllib.parse import quote
 from zlib import crc32
 
 from bough.errors import BoughError, CorruptLog, InvalidInput, StoreError, Unavailable
+from bough.events.usage import add_counts, dump_usage
 
 BUSY_SECONDS = 30.0
 _WRITER_CACHE_KIB = 32768
@@ -103,6 +104,8 @@ def _configure(db: sqlite3.Connection, read_only: bool, is_private: bool) -> Non
     db.execute(f"pragma cache_size = -{_READER_CACHE_KIB if read_only else _WRITER_CACHE_KIB}")
     db.execute(f"pragma synchronous = {'off' if is_private else 'full'}")
     db.create_function("digest_of", -1, _checksum_of, deterministic=True)
+    db.create_function("usage_of", 2, dump_usage, deterministic=True)
+    db.create_function("add_counts", 4, add_counts, deterministic=True)
     db.create_function("lower_text", 1, _lower, deterministic=True)
     db.create_function("unhex_text", 1, bytes.fromhex, deterministic=True)
     if read_only:

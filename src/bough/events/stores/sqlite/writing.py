@@ -14,6 +14,7 @@ from bough.events.record import ConversationRecord, Cut, find_owner, microsecond
 from bough.events.stores import faults
 from bough.events.stores.relational.writing import AppendFollower, ConversationRow, RelationalWriting
 from bough.events.stores.sqlite.reading import SEQ_BITS, SqliteReading
+from bough.events.usage import NO_USAGE, ConversationUsage, add_counts
 from bough.types import Clock
 
 
@@ -23,12 +24,14 @@ class _LogEnd:
 
     Attributes:
         has_appends: Whether appends to the log are queued.
+        usage: What the queued events have used.
     """
 
     number: int
     head: int
     generation: int
     has_appends: bool = False
+    usage: ConversationUsage = NO_USAGE
 
 
 class _Source(NamedTuple):
@@ -66,7 +69,9 @@ class SqliteWriting(SqliteReading, RelationalWriting):
         """Insert a root and its first events."""
         if self.lock_row(record.id):
             raise faults.id_taken(record.id)
-        record = replace(record, **clean_changes(record, draft.changes), base=0, head=len(draft.rows))
+        record = replace(
+            record, **clean_changes(record, draft.changes), base=0, head=len(draft.rows), usage=draft.usage
+        )
         number = self.insert(record, parent=None, forked_from=None, root=None)
         self.insert_events(record.id, number, 0, draft)
         if self.followers.matches(draft):
@@ -105,7 +110,9 @@ class SqliteWriting(SqliteReading, RelationalWriting):
         written_at = self.now()
         # Only conversations with appended events: updating another one would change its position in lists.
         heads = [
-            (log_end.head, written_at, log_end.number) for log_end in self._log_ends.values() if log_end.has_appends
+            (log_end.head, written_at, log_end.number, *log_end.usage.columns)
+            for log_end in self._log_ends.values()
+            if log_end.has_appends
         ]
         cid, rows = next(iter(self._log_ends)), self._queued_rows
         # Before writing: if the queue was not empty after an error, the appends would be written twice.
@@ -137,6 +144,7 @@ class SqliteWriting(SqliteReading, RelationalWriting):
         self.notifications.append((cid, first, draft))
         log_end.head = first + len(draft.rows)
         log_end.has_appends = True
+        log_end.usage += draft.usage
 
     def fork(self, cid: UUID, at: Cut | None, planned: ConversationRecord, draft: Draft) -> ConversationRecord:
         """Insert the row of a fork and its first own events, or return the same existing fork."""
@@ -144,7 +152,7 @@ class SqliteWriting(SqliteReading, RelationalWriting):
         base, owner, parent = self._resolve_cut(cid, source, at)
         positions = {"base": base, "head": base + len(draft.rows), "forked_at": base, "root": source.root_id}
         ids = {"parent": parent, "forked_from": cid, "fork_event": self._read_event_id(base, owner)}
-        record = replace(planned, **fields, **positions, **ids)
+        record = replace(planned, **fields, **positions, **ids, usage=draft.usage)
         try:
             number = self.insert(record, parent=owner, forked_from=source.number, root=source.root)
         except sqlite3.IntegrityError:
@@ -168,7 +176,11 @@ class SqliteWriting(SqliteReading, RelationalWriting):
         status = None if record.status == "idle" else record.status
         texts = (record.owner, record.title, dump(record.tags), dump(record.config), dump(record.lineage))
         texts += (record.project, record.imported)
-        cursor = self.db.execute(self.sql["insert_conversation"], (*columns, *times, status, *texts))
+        usage = record.usage
+        counts = None if usage is NO_USAGE else add_counts(None, *usage.columns[:3])
+        cursor = self.db.execute(
+            self.sql["insert_conversation"], (*columns, *times, status, *texts, counts, usage.cost_nanos)
+        )
         return cursor.lastrowid or 0
 
     def insert_events(self, cid: UUID, number: int, first: int, draft: Draft) -> None:

@@ -7,9 +7,9 @@
 digest_of(row(c.id, c.parent, c.base, c.forked_from, c.forked_at, c.root, c.deleted, c.created, c.imported, c.erased,
               c.project, c.status, c.owner, c.title, c.tags, c.config, c.lineage)::text)
 
--- part: place_digest
--- What `place` has to be: of what appends and leases change.
-digest_of(row(c.id, c.head, coalesce(c.updated, c.created), c.generation)::text)
+-- part: end_digest
+-- What `end_digest` has to be: of what appends and leases change.
+digest_of(row(c.id, c.head, coalesce(c.updated, c.created), c.generation, c.requests, c.input_tokens, c.output_tokens, c.cost_nanos)::text)
 
 -- part: complete
 -- Whether a row is what was written, and so is what it names.
@@ -24,7 +24,8 @@ coalesce(c.forked_at, c.base),
  where e.cid = case when coalesce(c.forked_at, c.base) > c.base then c.cid else c.parent end
    and e.seq = coalesce(c.forked_at, c.base) - 1),
 c.generation, c.deleted, c.created, coalesce(c.updated, c.created), c.status, c.owner, c.title, c.tags,
-c.config, c.lineage, c.cid, c.project, c.imported, {complete}
+c.config, c.lineage, c.cid, c.project, c.imported,
+json_build_array(c.requests, c.input_tokens, c.output_tokens)::text, c.cost_nanos, {complete}
 
 -- part: related
 -- The conversations that a record names.
@@ -54,8 +55,10 @@ where p.before < %(budget)s
 with asked as (
   select * from unnest(%(ids)s::uuid[], %(generations)s::bigint[], %(expected)s::bigint[], %(counts)s::bigint[],
                        %(statuses)s::text[], %(set_titles)s::boolean[], %(titles)s::text[],
-                       %(set_tags)s::boolean[], %(tags)s::text[])
-    with ordinality as a (id, generation, expected, count, status, set_title, title, set_tags, tags, n)
+                       %(set_tags)s::boolean[], %(tags)s::text[], %(requests)s::bigint[], %(inputs)s::bigint[],
+                       %(outputs)s::bigint[], %(costs)s::bigint[])
+    with ordinality as a (id, generation, expected, count, status, set_title, title, set_tags, tags, requests, inputs,
+                          outputs, costs, n)
 ),
 locked as materialized (
   select c.*, {intact} as intact from conversation c
@@ -74,13 +77,16 @@ becoming as (
          greatest(coalesce(l.updated, l.created), %(now)s) as updated,
          case when j.status is null then l.status else nullif(j.status, 'idle') end as status,
          case when j.set_title then j.title else l.title end as title,
-         case when j.set_tags then j.tags else l.tags end as tags
+         case when j.set_tags then j.tags else l.tags end as tags,
+         l.requests + j.requests as requests, l.input_tokens + j.inputs as input_tokens,
+         l.output_tokens + j.outputs as output_tokens, l.cost_nanos + j.costs as cost_nanos
   from judged j join locked l on l.cid = j.cid where j.ok
 ),
 moved as (
   update conversation u
   set head = c.head, updated = c.updated, status = c.status, title = c.title, tags = c.tags,
-      digest = {digest}, place = {place_digest}
+      requests = c.requests, input_tokens = c.input_tokens, output_tokens = c.output_tokens, cost_nanos = c.cost_nanos,
+      digest = {digest}, end_digest = {end_digest}
   from becoming c where u.cid = c.cid
 ),
 written as (
@@ -101,8 +107,12 @@ from judged j order by j.n;
 -- statement above then says why.
 with moved as (
   update conversation c
-  set head = head + 1, updated = greatest(coalesce(updated, created), %(now)s),
-      place = digest_of(row(id, head + 1, greatest(coalesce(updated, created), %(now)s), generation)::text)
+  set head = head + 1, updated = greatest(coalesce(updated, created), %(now)s), requests = requests + %(requests)s,
+      input_tokens = input_tokens + %(inputs)s, output_tokens = output_tokens + %(outputs)s,
+      cost_nanos = cost_nanos + %(costs)s,
+      end_digest = digest_of(row(id, head + 1, greatest(coalesce(updated, created), %(now)s), generation,
+                                 requests + %(requests)s, input_tokens + %(inputs)s, output_tokens + %(outputs)s,
+                                 cost_nanos + %(costs)s)::text)
   where id = %(cid)s and not deleted and {intact}
     and (%(generation)s::bigint is null or generation = %(generation)s)
     and (%(expected)s::bigint is null or head = %(expected)s)
@@ -127,17 +137,19 @@ part (cid, lo, parent, cut, intact) as (
   where part.lo >= part.cut and part.cut > 0
 ),
 wanted (id, parent, base, head, forked_from, forked_at, root, generation, deleted, created, updated, status, owner, title,
-        tags, config, lineage, project, imported, erased) as (
+        tags, config, lineage, project, imported, requests, input_tokens, output_tokens, cost_nanos, erased) as (
   select %(id)s::uuid, (select p.cid from part p where p.lo < p.cut limit 1), s.cut, s.cut + %(count)s, s.cid,
          null::bigint, coalesce(s.root, s.cid), 0::bigint, false, %(created)s::bigint, null::bigint,
          nullif(%(status)s, 'idle'), %(owner)s::text, %(title)s::text, %(tags)s::text, %(config)s::text,
-         %(lineage)s::text, null::text, null::bigint, null::bigint
+         %(lineage)s::text, null::text, null::bigint, %(requests)s::bigint, %(inputs)s::bigint, %(outputs)s::bigint,
+         %(costs)s::bigint, null::bigint
   from source s where s.cut between 0 and s.head and not exists (select from part where not part.intact)
 ),
 made as (
   insert into conversation (id, parent, base, head, forked_from, forked_at, root, generation, deleted, created, updated,
-                            status, owner, title, tags, config, lineage, project, imported, erased, digest, place)
-  select c.*, {digest}, {place_digest} from wanted c
+                            status, owner, title, tags, config, lineage, project, imported,
+                            requests, input_tokens, output_tokens, cost_nanos, erased, digest, end_digest)
+  select c.*, {digest}, {end_digest} from wanted c
   on conflict (id) do nothing
   returning cid, parent, base, root
 ),
@@ -154,14 +166,16 @@ left join event e on e.cid = m.parent and e.seq = m.base - 1;
 
 -- name: insert_conversation
 with c (id, parent, base, head, forked_from, forked_at, root, generation, deleted, created, updated, status, owner, title,
-        tags, config, lineage, project, imported, erased) as (
+        tags, config, lineage, project, imported, requests, input_tokens, output_tokens, cost_nanos, erased) as (
   select %(id)s::uuid, %(parent)s::bigint, %(base)s::bigint, %(head)s::bigint, %(forked_from)s::bigint,
          %(forked_at)s::bigint, %(root)s::bigint, %(generation)s::bigint, %(deleted)s::boolean, %(created)s::bigint,
          %(updated)s::bigint, nullif(%(status)s, 'idle'), %(owner)s::text, %(title)s::text, %(tags)s::text,
-         %(config)s::text, %(lineage)s::text, %(project)s::text, %(imported)s::bigint, null::bigint)
+         %(config)s::text, %(lineage)s::text, %(project)s::text, %(imported)s::bigint,
+         %(requests)s::bigint, %(inputs)s::bigint, %(outputs)s::bigint, %(costs)s::bigint, null::bigint)
 insert into conversation (id, parent, base, head, forked_from, forked_at, root, generation, deleted, created, updated,
-                          status, owner, title, tags, config, lineage, project, imported, erased, digest, place)
-select c.*, {digest}, {place_digest} from c
+                          status, owner, title, tags, config, lineage, project, imported,
+                          requests, input_tokens, output_tokens, cost_nanos, erased, digest, end_digest)
+select c.*, {digest}, {end_digest} from c
 on conflict (id) do nothing
 returning cid;
 
@@ -171,7 +185,7 @@ select %(cid)s, %(first)s + e.place, e.id, e.kind, e.ts, e.data, e.digest from {
 
 -- name: seal
 -- The digests of a row that was changed; what changes one has found it intact before.
-update conversation c set digest = {digest}, place = {place_digest} where cid = %(cid)s;
+update conversation c set digest = {digest}, end_digest = {end_digest} where cid = %(cid)s;
 
 -- name: row_of
 -- What a write has to know about a conversation; locked until the transaction ends.
@@ -210,7 +224,8 @@ where c.id = %(id)s;
   and (%(created_after)s::bigint is null or c.created >= %(created_after)s)
   and (%(created_before)s::bigint is null or c.created < %(created_before)s)
   and (%(updated_after)s::bigint is null or coalesce(c.updated, c.created) >= %(updated_after)s)
-  and (%(updated_before)s::bigint is null or coalesce(c.updated, c.created) < %(updated_before)s);
+  and (%(updated_before)s::bigint is null or coalesce(c.updated, c.created) < %(updated_before)s)
+  and (%(min_nanos)s::bigint is null or c.cost_nanos >= %(min_nanos)s);
 
 -- name: children
 select uuid_send(f.id) from conversation f
@@ -329,7 +344,8 @@ where cid = (select cid from conversation where id = %(id)s and generation = %(g
 -- name: bury
 -- A tombstone: its events may still be shared, everything that describes it goes.
 update conversation
-set deleted = true, status = 'deleting', owner = null, title = null, tags = null, config = null, lineage = null
+set deleted = true, status = 'deleting', owner = null, title = null, tags = null, config = null, lineage = null,
+    requests = 0, input_tokens = 0, output_tokens = 0, cost_nanos = 0
 where cid = %(cid)s;
 
 -- name: tombstone_row
@@ -403,3 +419,9 @@ select set_config('statement_timeout', '120s', true), set_config('lock_timeout',
 -- name: deleted_rows
 -- Rows that were deleted on this connection since it last reported its statistics; the difference of two is exact.
 select relname::text, n_tup_del from pg_stat_xact_user_tables where schemaname = current_schema();
+
+-- name: add_usage
+-- What imported events have used.
+update conversation set requests = requests + %(requests)s, input_tokens = input_tokens + %(inputs)s,
+                        output_tokens = output_tokens + %(outputs)s, cost_nanos = cost_nanos + %(costs)s
+where cid = %(cid)s;

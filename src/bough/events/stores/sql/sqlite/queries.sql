@@ -9,9 +9,9 @@ digest_of(c.id, c.parent, c.base, c.forked_from, c.forked_at, c.root, c.deleted,
           cast(c.project as blob), cast(c.status as blob), cast(c.owner as blob), cast(c.title as blob),
           cast(c.tags as blob), cast(c.config as blob), cast(c.lineage as blob))
 
--- part: place_digest
--- What `place` has to be: of what appends and leases change.
-digest_of(c.id, c.head, ifnull(c.updated, c.created), c.generation)
+-- part: end_digest
+-- What `end_digest` has to be: of what appends and leases change.
+digest_of(c.id, c.head, ifnull(c.updated, c.created), c.generation, cast(c.counts as blob), c.cost_nanos)
 
 -- part: named
 -- By its id, which is then read from the row itself, where damage may be, and not from the index.
@@ -30,7 +30,8 @@ c.id, r.id, p.id, c.base, c.head, f.id, ifnull(c.forked_at, c.base),
   (case when ifnull(c.forked_at, c.base) > c.base then c.cid else c.parent end << 32)
   | (ifnull(c.forked_at, c.base) - 1) and e.k = (select x.k from event x where x.id = e.id)),
 c.generation, c.deleted, c.created, ifnull(c.updated, c.created), c.status, c.owner, c.title, c.tags,
-c.config, c.lineage, c.cid, c.project, c.imported, {complete}
+c.config, c.lineage, c.cid, c.project, c.imported,
+c.counts, c.cost_nanos, {complete}
 
 -- part: related
 -- The conversations that a record names.
@@ -50,11 +51,12 @@ from conversation c where {named};
 
 -- name: insert_conversation
 insert into conversation (id, parent, base, head, forked_from, forked_at, root, generation, deleted, created, updated,
-                          status, owner, title, tags, config, lineage, project, imported, erased, digest, place)
+                          status, owner, title, tags, config, lineage, project, imported,
+                          counts, cost_nanos, erased, digest, end_digest)
 with c (id, parent, base, head, forked_from, forked_at, root, generation, deleted, created, updated, status, owner, title,
-        tags, config, lineage, project, imported, erased)
-  as (values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, null))
-select c.*, {digest}, {place_digest} from c;
+        tags, config, lineage, project, imported, counts, cost_nanos, erased)
+  as (values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, null))
+select c.*, {digest}, {end_digest} from c;
 
 -- name: insert_event
 insert into event (k, id, kind, ts, data, digest) values (?, ?, ?, ?, ?, ?);
@@ -72,15 +74,17 @@ from conversation c join conversation r on r.cid = ifnull(c.root, c.cid) where {
 select id from event where k = ?;
 
 -- name: advance
--- The head after appends; time never goes back.
+-- The head and the usage after appends; time never goes back.
 update conversation
-set head = ?1, updated = max(ifnull(updated, created), ?2),
-    place = digest_of(id, ?1, max(ifnull(updated, created), ?2), generation)
+set head = ?1, updated = max(ifnull(updated, created), ?2), counts = add_counts(counts, ?4, ?5, ?6),
+    cost_nanos = cost_nanos + ?7,
+    end_digest = digest_of(id, ?1, max(ifnull(updated, created), ?2), generation,
+                           cast(add_counts(counts, ?4, ?5, ?6) as blob), cost_nanos + ?7)
 where cid = ?3;
 
 -- name: seal
 -- The digests of a row that was changed; what changes one has found it intact before.
-update conversation as c set digest = {digest}, place = {place_digest} where cid = :cid;
+update conversation as c set digest = {digest}, end_digest = {end_digest} where cid = :cid;
 
 -- name: record
 -- A whole record with the ids behind its numbers; deleted ones too.
@@ -103,7 +107,8 @@ select {whole} from conversation c {related} where {named};
   and (:created_after is null or c.created >= :created_after)
   and (:created_before is null or c.created < :created_before)
   and (:updated_after is null or ifnull(c.updated, c.created) >= :updated_after)
-  and (:updated_before is null or ifnull(c.updated, c.created) < :updated_before);
+  and (:updated_before is null or ifnull(c.updated, c.created) < :updated_before)
+  and (:min_nanos is null or c.cost_nanos >= :min_nanos);
 
 -- name: children
 select f.id from conversation f
@@ -184,7 +189,8 @@ delete from lease where cid = (select cid from conversation where id = :id and g
 -- name: bury
 -- A tombstone: its events may still be shared, everything that describes it goes.
 update conversation
-set deleted = 1, status = 'deleting', owner = null, title = null, tags = null, config = null, lineage = null
+set deleted = 1, status = 'deleting', owner = null, title = null, tags = null, config = null, lineage = null,
+    counts = null, cost_nanos = 0
 where cid = :cid;
 
 -- name: tombstone_row
@@ -255,3 +261,8 @@ select ifnull(sum(length(data)), 0) from event where k >= :cid << 32 | :lo and k
 -- For each table that a receipt counts, if it exists, the statement that counts its rows.
 select name, printf('select count(*) from "%w"', name) from sqlite_master
 where type = 'table' and name in ('blob', 'snapshot', 'task');
+
+-- name: add_usage
+-- What imported events have used.
+update conversation set counts = add_counts(counts, :requests, :inputs, :outputs), cost_nanos = cost_nanos + :costs
+where cid = :cid;
