@@ -276,6 +276,13 @@ class Repeat(Form):
     run: Flag = False
 
 
+class TurnPage(Form):
+    """Which page of a conversation's turns to return. `page_id` is the number of its first turn."""
+
+    page_id: Annotated[str, StringConstraints(pattern=r"^[1-9][0-9]{0,14}$")] = "1"
+    limit: int = Field(default=20, ge=1, le=100)
+
+
 class Graft(Form):
     """The events of another conversation that a message describes; `summary` replaces the description."""
 

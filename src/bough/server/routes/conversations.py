@@ -12,6 +12,7 @@ from starlette.status import HTTP_201_CREATED, HTTP_304_NOT_MODIFIED
 from bough.conversation import Turn
 from bough.conversation.fork.compare import Comparison, compare
 from bough.conversation.fork.orphans import remove_made
+from bough.conversation.log.turns import read_turn_page
 from bough.errors import Conflict, InvalidInput, NotFound
 from bough.events.model import StateChanged
 from bough.events.record import ConversationFilter, ConversationRecord, DeleteMode, MessageQuery, Order
@@ -25,6 +26,7 @@ from bough.server.bodies.conversations import (
     Deletion,
     Graft,
     MessageHit,
+    TurnPage,
 )
 from bough.server.bodies.info import (
     ComparedFile,
@@ -171,6 +173,15 @@ async def get_lineage(id: ConversationId, access: Reader) -> LineageInfo:
     """Return the ancestors of a conversation, the root first, followed by the conversation itself."""
     records = [*await access.store.ancestry(id), await access.store.get(id)]
     return LineageInfo(items=[LineageItem.of(record) for record in records])
+
+
+@routes.get("/api/conversations/{id}/turns", response_model=ItemPage[JsonObject])
+async def list_turns(id: ConversationId, query: Annotated[TurnPage, Query()], access: Reader) -> Response:
+    """Return a page of turns: what was said, called and answered, in order. Reads only about the events of the page."""
+    record = await access.store.get(id)
+    first = int(query.page_id)
+    turns, following = await read_turn_page(access.store, id, first, query.limit, head=record.head)
+    return answer_page([turn.as_json() for turn in turns], None if following is None else str(following))
 
 
 @routes.get("/api/conversations/{id}/compare/{other}")
