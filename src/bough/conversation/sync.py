@@ -170,6 +170,7 @@ class Conversation(Generic[T]):
         cls,
         id: UUID | str,
         *,
+        forks: bool = False,
         store: EventStore | str | None = None,
         settings: Settings | None = None,
         server: str | None = None,
@@ -177,7 +178,7 @@ class Conversation(Generic[T]):
     ) -> ErasureReceipt:
         """Delete a conversation so that no byte of its content remains; see `AsyncConversation.erase`."""
         options: Any = {"store": store, "settings": settings, "server": server, "api_key": api_key}
-        return portal().call(AsyncConversation.erase, id, **options)
+        return portal().call(AsyncConversation.erase, id, forks=forks, **options)
 
     @classmethod
     def export(

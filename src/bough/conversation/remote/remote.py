@@ -177,9 +177,11 @@ class RemoteConversation(RemoteRuns[T]):
         await _send_deletion(id, "tombstone", server, api_key)
 
     @classmethod
-    async def erase(cls, id: UUID | str, *, server: str, api_key: str | None = None) -> ErasureReceipt:
+    async def erase(
+        cls, id: UUID | str, *, forks: bool = False, server: str, api_key: str | None = None
+    ) -> ErasureReceipt:
         """Erase a conversation on a server; see `AsyncConversation.erase`."""
-        document = await _send_deletion(id, "erase", server, api_key)
+        document = await _send_deletion(id, "erase", server, api_key, forks=forks)
         return ErasureReceipt.from_json(document["erasure"])
 
     @classmethod
@@ -364,10 +366,13 @@ class RemoteConversation(RemoteRuns[T]):
         await self.aclose()
 
 
-async def _send_deletion(id: UUID | str, mode: DeleteMode, server: str, api_key: str | None) -> JsonObject:
+async def _send_deletion(
+    id: UUID | str, mode: DeleteMode, server: str, api_key: str | None, *, forks: bool = False
+) -> JsonObject:
+    query: JsonObject = {"mode": mode} | ({"forks": True} if forks else {})
     transport = ServerTransport(server, api_key)
     try:
-        return await transport.send("DELETE", f"/api/conversations/{_whole_id(id)}", query={"mode": mode})
+        return await transport.send("DELETE", f"/api/conversations/{_whole_id(id)}", query=query)
     finally:
         await transport.aclose()
 
