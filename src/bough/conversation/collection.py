@@ -93,16 +93,16 @@ class ConversationCollection:
 
         Raises:
             InvalidInput: The text has no words or more than 100, or another argument is invalid.
-            NotSupported: `project` is given with `server`.
             Unavailable: The store was never searched and is read-only, or SQLite was built without FTS5.
             StoreError: The store is read-only and has messages that are not indexed.
         """
         if server is not None:
             from bough.conversation.remote.remote import RemoteConversation, require_absent
 
-            require_absent(store=store, settings=settings, project=project)
+            require_absent(store=store, settings=settings)
+            narrowed: Any = {"tags": tags, "since": since, "project": project}
             where: Any = {"server": server, "api_key": api_key}
-            return await RemoteConversation.search(text, tags=tags, since=since, limit=limit, cursor=cursor, **where)
+            return await RemoteConversation.search(text, limit=limit, cursor=cursor, **narrowed, **where)
         query = make_query(text, tags=tags, since=since, project=project, limit=limit, cursor=cursor)
         return await search_store(query, store, settings)
 

@@ -159,11 +159,12 @@ class RemoteConversation(RemoteRuns[T]):
         api_key: str | None = None,
         tags: Mapping[str, str] | None = None,
         since: datetime | None = None,
+        project: str | None = None,
         limit: int = 20,
         cursor: str | None = None,
     ) -> SearchPage:
         """Return messages of a server's conversations that match; see `AsyncConversation.search`."""
-        query = make_query(text, tags=tags, since=since, project=None, limit=limit, cursor=cursor)
+        query = make_query(text, tags=tags, since=since, project=project, limit=limit, cursor=cursor)
         transport = ServerTransport(server, api_key)
         try:
             page = await transport.send("GET", "/api/conversations/search", query=search_query(query))

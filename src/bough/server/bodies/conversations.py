@@ -299,6 +299,7 @@ class ConversationQuery(Form):
     text: str | None = Field(default=None, max_length=200)
     agent: str | None = Field(default=None, max_length=64)
     root: UUID | None = None
+    project: str | None = Field(default=None, max_length=4096)
     tag: list[str] = Field(default=[], max_length=100)
     created_after: Moment | None = None
     created_before: Moment | None = None
@@ -320,7 +321,8 @@ class ConversationSearch(ConversationPage):
 
     Attributes:
         q: Words, all of which are required; quotes make a phrase, `-word` excludes, `word*` is a prefix. The items of
-            the page are then messages, the newest first, and only `tag`, `since`, `limit` and `page_id` may be given.
+            the page are then messages, the newest first, and only `tag`, `project`, `since`, `limit` and `page_id` may
+            be given.
         since: Only messages at this time or later.
     """
 

@@ -69,7 +69,7 @@ _ORDERS: Mapping[str, Order] = {
     "UPDATED_AT": "updated",
     "UPDATED_AT_DESC": "updated_desc",
 }
-_SEARCH_FIELDS = frozenset({"q", "since", "tag", "limit", "page_id"})
+_SEARCH_FIELDS = frozenset({"q", "since", "tag", "project", "limit", "page_id"})
 
 
 @routes.post("/api/conversations", status_code=HTTP_201_CREATED, responses={200: {"model": ConversationInfo}})
@@ -248,9 +248,12 @@ async def _info_or_none(access: Access, id: UUID) -> ConversationInfo | None:
 
 async def _search_messages(query: ConversationSearch, text: str, access: Access) -> Response:
     if not query.model_fields_set <= _SEARCH_FIELDS:
-        raise InvalidInput("q: some other parameter only lists conversations", hint="give tag, since, limit or page_id")
+        raise InvalidInput(
+            "q: some other parameter only lists conversations", hint="give tag, project, since, limit or page_id"
+        )
     tags, since = _parse_tags(query.tag), query.since
-    message_query = MessageQuery(text=text, tags=tags, since=since, limit=query.limit, cursor=query.page_id)
+    narrowed: Any = {"tags": tags, "since": since, "project": query.project}
+    message_query = MessageQuery(text=text, limit=query.limit, cursor=query.page_id, **narrowed)
     page = await access.store.search(message_query)
     return answer_page([MessageHit.of(hit) for hit in page.items], page.next_cursor)
 
@@ -272,6 +275,7 @@ def _parse_filter(query: ConversationQuery) -> ConversationFilter:
         text=query.text,
         agent=query.agent,
         root=query.root,
+        project=query.project,
         created_after=query.created_after,
         created_before=query.created_before,
         updated_after=query.updated_after,
