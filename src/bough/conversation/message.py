@@ -99,26 +99,30 @@ def _make_type_error(value: object) -> InvalidInput:
     )
 
 
-async def is_sent(store: EventStore, conversation: UUID, message: UserMessage, networks: Sequence[str] = ()) -> bool:
-    """Whether a log already has this message. Reads one row. URLs are fetched only if the log has an event of this id.
+async def is_sent(journal: Journal, message: UserMessage, networks: Sequence[str] = ()) -> bool:
+    """Whether a log already has this message; if so, it is folded up to its head.
+
+    Reads one row. URLs are fetched only if the log has an event of this id.
 
     Args:
-        message: The message, with secrets masked.
         networks: See `fetch_inputs`.
 
     Raises:
         Conflict: The id belongs to a different event of the log.
     """
+    store, conversation = journal.store, journal.cid
     try:
         _, seq = await store.locate(message.id, cid=conversation)
     except NotFound:
         return False
+    (message,) = cast("list[UserMessage]", list(journal.mask([message])))
     message = cast("UserMessage", await fetch_inputs(message, networks))
     # As the log has it: bytes replaced by their digest, and invalid text by U+FFFD.
     sent = cast("UserMessage", decode(seq, message.id, message.kind, message.ts, encode(message)))
     async for stored in store.read(conversation, seq, seq + 1):
         existing = stored.event
         if isinstance(existing, UserMessage) and (existing.content, existing.sender) == (sent.content, sent.sender):
+            await journal.catch_up()
             return True
     raise Conflict(
         f"the id {message.id} belongs to another event",

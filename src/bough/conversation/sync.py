@@ -107,11 +107,13 @@ class Conversation(Generic[T]):
         server: str | None = None,
         api_key: str | None = None,
         workspace: str | Path | None = None,
+        read_only: bool = False,
         **rules: Unpack[GivenRules],
     ) -> Conversation[OutputT]:
         """Open an existing conversation; see `AsyncConversation.open`."""
         new = cast("Conversation[Any]", cls.__new__(cls))
         options: Any = {"store": store, "server": server, "api_key": api_key, "broker": broker, "workspace": workspace}
+        options["read_only"] = read_only
         new._start(AsyncConversation.open, id, agent=agent, executor=executor, settings=settings, **options, **rules)
         return new
 
