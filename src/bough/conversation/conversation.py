@@ -64,6 +64,7 @@ from bough.conversation.run.run import RunModels, Runner
 from bough.conversation.run.spending import RunBudgets, follow_budgets
 from bough.conversation.run.waiting.approval import Decisions
 from bough.errors import Conflict, InvalidInput, NotFound, PermissionDenied, Unavailable
+from bough.events.blob.blob import read_file
 from bough.events.content import Source
 from bough.events.draft import parse_id
 from bough.events.lease import hold_lease
@@ -327,6 +328,10 @@ class AsyncConversation(ConversationBase[T], ConversationCollection):
     async def messages(self) -> list[ModelMessage]:
         """Return the messages that the model is shown, in PydanticAI's form. O(events) once, then O(messages)."""
         return await self._open_log.messages()
+
+    async def read_file(self, digest: str) -> bytes:
+        """Return the bytes of an image or file of a message, named by its `sha256`. See `blob.read_file` for errors."""
+        return await read_file(self.store, self.id, digest)
 
     async def pause(self, *, by: str = "user", reason: str = "") -> None:
         """Ask the run to stop at its next step, in whichever process it is. `run` continues from there."""

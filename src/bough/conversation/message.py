@@ -167,7 +167,7 @@ async def find_message(
     (message,) = [cast("UserMessage", stored.event) async for stored in store.read(cid, seq, seq + 1)]
     if message.plain == ERASED and len(message.content) == 1:
         raise NotFound(f"the message of turn {turn.number} was erased", hint="repeat another turn")
-    return UserMessage(content=await _attach_bytes(store, message.content), sender=message.sender)
+    return UserMessage(content=await _attach_bytes(store, cid, message.content), sender=message.sender)
 
 
 async def _has_event(store: EventStore, cid: UUID, id: UUID) -> bool:
@@ -178,14 +178,14 @@ async def _has_event(store: EventStore, cid: UUID, id: UUID) -> bool:
     return True
 
 
-async def _attach_bytes(store: EventStore, parts: Sequence[ContentPart]) -> tuple[ContentPart, ...]:
+async def _attach_bytes(store: EventStore, cid: UUID, parts: Sequence[ContentPart]) -> tuple[ContentPart, ...]:
     """Return copies of recorded parts with their bytes from the store.
 
     Raises:
-        NotFound: The store does not have the bytes of a part.
+        NotFound: The conversation does not have the bytes of a part.
     """
     digests = {part.sha256 for part in parts if isinstance(part, ImagePart | FilePart) and _is_stored(part)}
-    bytes_by_digest = await read_bytes(store, [digest for digest in digests if digest]) if digests else {}
+    bytes_by_digest = await read_bytes(store, cid, [digest for digest in digests if digest]) if digests else {}
     copies: list[ContentPart] = []
     for part in parts:
         if not isinstance(part, ImagePart | FilePart) or not _is_stored(part):

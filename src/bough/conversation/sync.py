@@ -317,6 +317,10 @@ class Conversation(Generic[T]):
         """Return the messages that the model is shown; see `AsyncConversation.messages`."""
         return self._loop.call(self._core.messages)
 
+    def read_file(self, digest: str) -> bytes:
+        """Return the bytes of an image or file of a message; see `AsyncConversation.read_file`."""
+        return self._loop.call(self._core.read_file, digest)
+
     def send_message(
         self,
         message: str | UserMessage = "",

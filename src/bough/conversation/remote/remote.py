@@ -260,6 +260,10 @@ class RemoteConversation(RemoteRuns[T]):
         """Raise `NotSupported`: the server prepares messages itself."""
         raise NotSupported("messages are prepared by the server", hint="use send_message")
 
+    async def read_file(self, digest: str) -> bytes:
+        """Raise `NotSupported`: images and files of messages are not read over HTTP. `export` has them."""
+        raise NotSupported("images and files of messages are not read over HTTP", hint="export the conversation")
+
     async def ask(self, question: str) -> str:
         """Return the model's answer to a question about the conversation. Neither is recorded in the log."""
         return (await self._post("ask_agent", {"question": question}))["response"]
