@@ -28,7 +28,7 @@ def turns(
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
-    """Show the turns of a conversation: what was said, called and answered, and what it used."""
+    """Show the turns of a conversation, one line each."""
     record, records = asyncio.run(_read_turns(options.load_settings(home, store), Target.parse(id)))
     name = short(record.id)
     return Report(
