@@ -206,3 +206,20 @@ def test_a_bad_search_is_refused_with_a_hint(cli: Any, args: list[str], says: st
     assert done.returncode == 2
     assert says in done.stderr
     assert "hint: " in done.stderr
+
+
+def test_a_conversation_is_erased_with_its_forks(cli: Any, forked: tuple[str, str], bough_home: Path) -> None:
+    root, fork = forked
+    for args, hint in (
+        (["--forks"], "--mode cascade deletes the forks"),
+        (["--erase", "--mode", "cascade"], "--erase --forks"),
+    ):
+        refused = cli("conv", "delete", root, *args)
+        assert (refused.returncode, refused.stdout) == (2, "")
+        assert hint in refused.stderr
+    would = cli.data("conv", "delete", root, "--erase", "--forks", "--dry-run")
+    assert [record["id"] for record in would["conversations"]] == [root, fork]
+    receipt = cli.data("conv", "delete", root, "--erase", "--forks", "--yes")["erasure"]
+    assert (receipt["conversations"], receipt["forks"]) == ([fork], [])
+    assert cli.data("conv", "list")["conversations"] == []
+    assert not [file for file in bough_home.glob("bough.db*") if b"bake a cake" in file.read_bytes()]

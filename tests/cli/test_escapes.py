@@ -106,6 +106,7 @@ SHOWN = [
     ["conv", "list"],
     ["conv", "list", "--tag", f"{NASTY}={NASTY}"],
     ["conv", "tree", "-"],
+    ["conv", "turns", "-"],
     ["conv", "tail", "-"],
     ["conv", "diff", "-@3", "-", "--full"],
     ["tasks", "list"],

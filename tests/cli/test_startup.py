@@ -62,10 +62,12 @@ def test_showing_a_conversation_needs_no_event_model(cli: Any) -> None:
         ["fork", "-"],
         ["fork", "-", "--json", "--title", "branch", "--tag", "a=b", "--reason", "to see"],
         ["fork", "-@3", "--pending", "drop"],
+        ["fork", "-", "--turn", "1"],
+        ["conv", "turns"],
     ],
 )
 def test_a_fork_without_a_prompt_builds_no_agent(cli: Any, command: list[str]) -> None:
-    """It is a row and an event: neither PydanticAI nor a client of a model is loaded for it."""
+    """Nor does the list of turns: neither PydanticAI nor a client of a model is loaded."""
     assert cli("run", "bake a cake").returncode == 0
     code = f"from bough.cli.main import run; assert run({command!r}) == 0"
     assert modules_after(cli, code) & (HEAVY - {"pydantic"}) == set()

@@ -49,6 +49,14 @@ def test_a_table_keeps_its_columns_in_place_and_only_the_flexible_one_gives_way(
         assert cells(rows[0]) == width
 
 
+def test_of_several_flexible_columns_the_widest_give_way() -> None:
+    table = Table(head=("a", "b", "n"), rows=((("x" * 30, ""), ("y" * 12, ""), ("12", "")),), flexible=(0, 1))
+    rows = [part.plain for part in layout(table, 30)]
+    assert rows[1] == f"{'x' * 11}…  {'y' * 12}  12"
+    assert [cells(row) for row in rows] == [29, 30]
+    assert list(layout(table, 10))[1].plain == f"{'x' * 7}…  {'y' * 7}…  12"
+
+
 @given(st.text(max_size=40))
 def test_harmless_text_has_no_control_character_and_the_rest_unchanged(text: str) -> None:
     shown = harmless(text)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-CONV = ("list", "show", "tree", "tail", "diff", "export", "import", "adopt", "tag", "delete")
+CONV = ("list", "show", "turns", "tree", "tail", "diff", "export", "import", "adopt", "tag", "delete")
 SKILLS = ("list", "show", "check", "match", "run", "new", "add", "lock", "trust")
 COMMANDS = [
     *([verb] for verb in ("run", "resume", "fork", "approve", "reject", "replay", "exec", "doctor")),

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from bough.conversation import AsyncConversation
+from bough.conversation import AsyncConversation, Turn
 from bough.conversation.log.view import LOST
-from bough.errors import InvalidInput
+from bough.errors import InvalidInput, NotFound
 from bough.events import open_store
-from bough.events.blob.blob import BLOBS
+from bough.events.blob.blob import BLOBS, read_file
 from bough.events.bundle.bundle import _Lines
 from bough.events.model import FilePart, ImagePart, TextPart, UserMessage
 from bough.events.store import EventStore
@@ -123,6 +123,47 @@ async def test_bytes_that_the_store_has_lost_are_left_out(
     async with await AsyncConversation.open(record.id, store=elsewhere, agent=spec, settings=settings) as there:
         await there.run()
         assert spec.model.asked[0].messages[-1].parts[-1].content[:2] == ["look", LOST]
+
+
+async def test_a_log_that_names_the_digest_of_others_bytes_does_not_get_them(
+    home: EventStore, elsewhere: EventStore, scripted: Any, settings: Any
+) -> None:
+    """Without the bytes in its bundle, the model, an export, a repeat and `read_file` find none."""
+    stolen = ImagePart(media_type="image/png", sha256=hashlib.sha256(PNG).hexdigest(), size_bytes=len(PNG))
+    record = await home.create(events=[UserMessage(content=(TextPart(text="look"), stolen))])
+    owned = await elsewhere.create(events=[UserMessage(content=(ImagePart.of(PNG),))])
+    await elsewhere.import_(sign((await export(home, record))[:-1]))
+    spec = scripted("one")
+    async with await AsyncConversation.open(record.id, store=elsewhere, agent=spec, settings=settings) as there:
+        await there.run()
+        assert spec.model.asked[0].messages[-1].parts[-1].content[:2] == ["look", LOST]
+        for taking in (there.read_file(str(stolen.sha256)), there.repeat(Turn(1))):
+            with pytest.raises(NotFound):
+                await taking
+        assert not any("blob" in line for line in await export(elsewhere, record))
+        with pytest.raises(InvalidInput):
+            await there.read_file("../../etc/passwd")
+        await there.send_message("now it is mine", images=[PNG])
+        assert await there.read_file(str(stolen.sha256)) == PNG
+    assert await read_file(elsewhere, owned.id, str(stolen.sha256)) == PNG
+    for id in (owned.id, record.id):
+        await elsewhere.delete(id)  # other tests count the blobs of the same database
+
+
+async def test_a_fork_reads_the_files_that_it_shares(home: EventStore) -> None:
+    source = await home.create(events=[UserMessage(content=(ImagePart.of(PNG),))])
+    await home.append(source.id, [UserMessage(content=(FilePart.of(PDF),))])
+    fork, early = await home.fork(source.id), await home.fork(source.id, at=1)
+    png, pdf = (hashlib.sha256(data).hexdigest() for data in (PNG, PDF))
+    await home.delete(source.id)
+    assert (await read_file(home, fork.id, png), await read_file(home, fork.id, pdf)) == (PNG, PDF)
+    assert await read_file(home, early.id, png) == PNG
+    with pytest.raises(NotFound):
+        await read_file(home, early.id, pdf)
+    await home.delete(fork.id)
+    await home.erase(source.id)
+    with pytest.raises(NotFound):
+        await read_file(home, early.id, png)
 
 
 def blob_of(lines: list[dict[str, Any]]) -> dict[str, Any]:

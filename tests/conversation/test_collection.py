@@ -12,16 +12,19 @@ from uuid import UUID
 
 import pytest
 
-from bough import AsyncConversation, Conversation, ErasureReceipt
+from bough import AsyncConversation, Conversation, ErasureReceipt, OrchestratorAgent
 from bough.agents.spec import AgentSpec
+from bough.conversation.collection import erase_conversation, find_affected
 from bough.errors import BoughError, Conflict, InvalidInput, NotFound, PermissionDenied
 from bough.events import PostgresEventStore, open_store
 from bough.events.lease import hold_lease
+from bough.events.model import TaskLinked
+from bough.events.record import ConversationFilter, ConversationRecord, MessageQuery
 from bough.server.auth.owned import OwnedStore
 from bough.settings import Settings
 from bough.testing import ScriptedModel, tool_call
 from bough.testing.postgres import drop_schema
-from bough.testing.store.reading import make_messages, message_text, read_log
+from bough.testing.store.reading import NOON, make_messages, message_text, read_log
 from bough.types import new_id
 
 pytestmark = pytest.mark.anyio
@@ -104,6 +107,109 @@ async def test_no_file_has_what_an_agent_did_in_erased_conversations(tmp_path: P
 def _echo(text: str) -> str:
     """Return the text."""
     return text
+
+
+async def _grow(store: Any, chance: random.Random, secret: str) -> list[UUID]:
+    """Write a tree of conversations, forks of forks and conversations of sub-agents, every text with a word."""
+    root = await store.create(events=make_messages(f"{secret} {chance.random()}"))
+    ids = [root.id]
+    for _ in range(12):
+        source, text = chance.choice(ids), f"{secret} {chance.getrandbits(400):x}"
+        match chance.choice(("fork", "task", "append")):
+            case "fork":
+                head = (await store.get(source)).head
+                ids.append((await store.fork(source, at=chance.randint(0, head), events=make_messages(text))).id)
+            case "task":
+                record = await store.create(events=make_messages(text))
+                await store.append(source, [TaskLinked(task_id=str(new_id()), conversation=record.id, agent=secret)])
+                ids.append(record.id)
+            case _:
+                await store.append(source, make_messages(text))
+    return ids
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_a_tree_is_erased_with_all_its_forks_and_sub_agents(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    async with aclosing(await open_store(f"sqlite:///{tmp_path / 'log.db'}")) as store:
+        kept = await _grow(store, chance, "harmless")
+        ids = await _grow(store, chance, "horsebattery")
+        await store.search(MessageQuery(text="horsebattery"))
+        logs = {id: await read_log(store, id) for id in kept}
+        running = chance.choice(ids)
+        async with hold_lease(store, running):
+            with pytest.raises(Conflict):
+                await AsyncConversation.erase(ids[0], forks=True, store=store)
+        assert len((await store.list(limit=100)).items) == len(kept) + len(ids), "nothing half done"
+        for id in chance.sample(ids[1:], chance.randint(0, 2)):
+            # Deleted before: forks of it are erased all the same. What its tasks wrote is not known any more.
+            if not [event async for event in store.read(id, kinds={"TaskLinked"})]:
+                await store.delete(id)
+        living = {record.id for record in (await store.list(limit=100)).items} - set(kept)
+        receipt = await AsyncConversation.erase(ids[0], forks=True, store=store)
+        assert {receipt.id, *receipt.conversations} == living
+        assert (receipt.forks, receipt.shared_events) == ((), 0)
+        assert files_with(tmp_path, ["horsebattery"]) == {}, "while the store is open"
+        page = await store.list(ConversationFilter(include_deleted=True), limit=100)
+        assert {record.id for record in page.items} == set(kept), "tombstones that nothing needs are gone"
+        assert {id: await read_log(store, id) for id in kept} == logs
+        for id in living:
+            assert await AsyncConversation.erase(id, store=store) == receipt
+        assert (await store.check()).findings == ()
+
+
+async def test_sub_agents_are_erased_without_forks(settings: Settings) -> None:
+    async with aclosing(await open_store(settings.store)) as store:
+        root, child, grandchild = [await store.create(events=make_messages("a")) for _ in range(3)]
+        for parent, sub_agent in ((root, child), (child, grandchild), (grandchild, root)):
+            await store.append(parent.id, [TaskLinked(task_id="t", conversation=sub_agent.id)])
+        fork = await store.fork(root.id, events=make_messages("own"))
+        later = await store.create(events=make_messages("a task of the fork"))
+        await store.append(fork.id, [TaskLinked(task_id="t", conversation=later.id)])
+        receipt = await AsyncConversation.erase(root.id, store=store, settings=settings)
+        assert set(receipt.conversations) == {child.id, grandchild.id}
+        assert receipt.forks == (fork.id,)
+        assert {record.id for record in (await store.list()).items} == {fork.id, later.id}
+        assert set((await AsyncConversation.erase(fork.id, store=store, settings=settings)).conversations) == {later.id}
+
+
+async def test_an_imported_log_names_no_conversation_to_erase(settings: Settings, tmp_path: Path) -> None:
+    async with aclosing(await open_store(f"sqlite:///{tmp_path / 'there.db'}")) as there:
+        victim_id = new_id()
+        linked = TaskLinked(task_id="t", conversation=victim_id)
+        record = await there.create(events=[*make_messages("sent"), linked])
+        file = tmp_path / "sent.bough"
+        await AsyncConversation.export(record.id, file, store=there, settings=settings)
+    victim = ConversationRecord(id=victim_id, root=victim_id, created=NOON, updated=NOON)
+    async with aclosing(await open_store(settings.store)) as store:
+        await store.create(victim, events=make_messages("mine"))
+        await AsyncConversation.import_(file, store=store, settings=settings)
+        receipt = await AsyncConversation.erase(record.id, forks=True, store=store, settings=settings)
+        assert receipt.conversations == ()
+        assert message_text((await read_log(store, victim_id))[0]) == "mine"
+
+
+async def test_a_fork_made_meanwhile_stops_an_erasure(settings: Settings) -> None:
+    async with aclosing(await open_store(settings.store)) as store:
+        record = await store.create(events=make_messages("a"))
+        affected = await find_affected(store, str(record.id), "erase", forks=True)
+        await store.fork(record.id)
+        with pytest.raises(Conflict, match="meanwhile"):
+            await erase_conversation(store, settings.home, affected)
+        assert message_text((await read_log(store, record.id))[0]) == "a"
+
+
+async def test_what_a_real_sub_agent_did_is_erased(tmp_path: Path, settings: Settings) -> None:
+    helper = AgentSpec(name="helper", description="Helps.", model=ScriptedModel(["horsebattery"]), skills=())
+    calls = [tool_call("delegate", agent_name="helper", prompt="say it"), "done"]
+    top = AgentSpec(name="top", model=ScriptedModel(calls), skills=(), sub_agents=[helper])
+    async with OrchestratorAgent(top, workspace=tmp_path, settings=settings, store=settings.store) as orchestrator:
+        await orchestrator.run("go")
+        id = orchestrator.conversation.id
+    assert files_with(settings.home, ["horsebattery"])
+    receipt = await AsyncConversation.erase(id, settings=settings)
+    assert (len(receipt.conversations), receipt.tasks) == (1, 1)
+    assert files_with(settings.home, ["horsebattery"]) == {}
 
 
 @pytest.mark.needs("postgres")

@@ -13,6 +13,7 @@ from tests.conversation.places import everywhere
 
 from bough.conversation import AsyncConversation, Conversation, Turn
 from bough.conversation.adapters.pydantic_messages import import_messages
+from bough.conversation.log.turns import read_turn_page
 from bough.errors import Conflict, InvalidInput, NotFound, PermissionDenied
 from bough.events import open_store
 from bough.guard import AlwaysConfirm, Hook, HookKind, HookSet, Limits
@@ -61,6 +62,21 @@ class TestRecords:
         assert [(turn.status, turn.reason, turn.is_open) for turn in (first, second, third)] == [
             ("finished", "", False)
         ] * 3
+
+    async def test_any_page_has_the_same_records(self, source: Any) -> None:
+        async with await source.fork(at=Turn(2)) as fork:
+            await say(fork, "and tomorrow?")
+            await fork.send_message("and then?")
+            for conversation in (source, fork):
+                turns, head = await conversation.turns(), conversation.state.head
+                for first in range(1, len(turns) + 2):
+                    for limit in range(1, len(turns) + 1):
+                        page, following = await read_turn_page(
+                            conversation.store, conversation.id, first, limit, head=head
+                        )
+                        assert page == turns[first - 1 : first - 1 + limit]
+                        is_last = first - 1 + limit >= len(turns)
+                        assert following == (None if is_last else first + limit)
 
     @everywhere
     async def test_a_fork_counts_the_turns_that_it_shares(self, source: Any) -> None:

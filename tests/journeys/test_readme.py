@@ -79,6 +79,7 @@ def test_conversations_from_the_first_run_to_the_last(
     assert "forked" in person.bough("fork", f"{id}@1", "another way").stdout
     assert person.bough("conv", "tree", id).stdout.count("another way") == 1
     assert "written" in person.bough("conv", "show", id).stdout
+    assert "resumed" in person.bough("conv", "turns", id).stdout
     assert "resumed" in person.bough("conv", "tail", id).stdout
     assert person.bough("conv", "diff", id, "-").stdout
     assert "another way" in person.bough("conv", "search", '"another way"').stdout

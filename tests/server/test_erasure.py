@@ -72,3 +72,34 @@ def _erase_as(server: Any, key: Any, *, is_operator: bool) -> None:
             Conversation.delete(new_id(), **there)
         with pytest.raises(BoughError, match="complete id"):
             Conversation.delete("abcd1234", **there)
+
+
+def test_a_tree_is_erased_with_its_forks(serving: Any, new_key: Any) -> None:
+    red, blue = (new_key(tenant=tenant, role="admin") for tenant in ("red", "blue"))
+    with serving() as server, server.client(red.text) as ours, server.client(blue.text) as theirs:
+        ids = [ours.post("/api/conversations", json={"title": "a"}).json()["id"]]
+        ids += [ours.post(f"/api/conversations/{ids[-1]}/fork", json={}).json()["id"] for _ in range(2)]
+        other = theirs.post("/api/conversations", json={}).json()["id"]
+        path, erase = f"/api/conversations/{ids[0]}", {"mode": "erase", "forks": True}
+        assert ours.delete(path, params={"forks": True}).status_code == 422
+        assert theirs.delete(path, params=erase).status_code == 404
+        assert ours.delete(path, params=erase, headers={"If-Match": '"99"'}).status_code == 412
+        ours.delete(f"/api/conversations/{ids[1]}")
+        receipt = Conversation.erase(ids[0], forks=True, server=server.url, api_key=red.text)
+        assert [str(id) for id in receipt.conversations] == ids[2:]
+        assert ours.get("/api/conversations/count").json() == 0
+        assert theirs.get("/api/conversations/count").json() == 1
+        assert ours.get(f"/api/conversations/{ids[2]}").status_code == 404
+        assert theirs.get(f"/api/conversations/{other}").is_success
+        assert Conversation.erase(ids[2], server=server.url, api_key=red.text) == receipt
+
+
+def test_forks_of_a_deleted_conversation_are_erased_by_its_id(serving: Any, new_key: Any) -> None:
+    key = new_key(tenant="red", role="admin")
+    with serving() as server, server.client(key.text) as client:
+        id = client.post("/api/conversations", json={}).json()["id"]
+        fork = client.post(f"/api/conversations/{id}/fork", json={}).json()["id"]
+        client.delete(f"/api/conversations/{id}")
+        erasure = client.delete(f"/api/conversations/{id}", params={"mode": "erase", "forks": True}).json()["erasure"]
+        assert (erasure["conversations"], erasure["forks"]) == ([fork], [])
+        assert client.get("/api/conversations/count").json() == 0

@@ -233,3 +233,30 @@ def test_a_recorded_turn_is_said_again_in_a_fork_and_compared_turn_by_turn(servi
         assert client.get(f"/api/conversations/{id}/compare/{fork}", params={"until": 9}).status_code == 422
         wrong_mode = {"overrides": {"tools": "run"}}
         assert client.post(f"/api/conversations/{id}/fork", json=wrong_mode).status_code == 422
+
+
+def test_turns_come_in_pages(serving: Any) -> None:
+    call = Answer(calls=(ServerCall(tool="list_files", arguments={}, id="c1"),))
+    with serving("hello", call, "no files", "bye", tools="read") as server, server.client() as client:
+        id = start(client)
+        path = f"/api/conversations/{id}/turns"
+        assert client.get(path).json() == {"items": [], "next_page_id": None}
+        for text in ("hi", "which files?", "thanks"):
+            say(client, id, text)
+        whole = client.get(path).json()
+        assert whole["next_page_id"] is None
+        assert [(turn["number"], turn["output"]) for turn in whole["items"]] == [
+            (1, "hello"),
+            (2, "no files"),
+            (3, "bye"),
+        ]
+        assert [call["tool"] for call in whole["items"][1]["calls"]] == ["list_files"]
+        pages, page_id = list[Any](), "1"
+        while page_id is not None:
+            page = client.get(path, params={"limit": 1, "page_id": page_id}).json()
+            pages += page["items"]
+            page_id = page["next_page_id"]
+        assert pages == whole["items"]
+        assert client.get(path, params={"page_id": "4"}).json() == {"items": [], "next_page_id": None}
+        for wrong in ({"page_id": "0"}, {"page_id": "x"}, {"limit": 0}, {"limit": 101}, {"page": "1"}):
+            assert client.get(path, params=wrong).status_code == 422, wrong

@@ -132,6 +132,7 @@ def test_what_is_anothers_is_not_there(two_tenants: Any) -> None:
         ("DELETE", f"/api/conversations/{id}", None),
         ("POST", f"/api/conversations/{id}/fork", {}),
         ("GET", f"/api/conversations/{id}/lineage", None),
+        ("GET", f"/api/conversations/{id}/turns", None),
         ("GET", f"/api/conversations/{own}/compare/{id}", None),
         ("GET", f"/api/conversations/{id}/compare/{own}", None),
         ("POST", f"/api/conversations/{own}/graft", {"source": id, "summary": "x"}),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import aclosing
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,6 +13,11 @@ import pytest
 
 from bough import Conversation
 from bough.errors import InvalidInput
+from bough.events import open_store
+from bough.events.model import UserMessage
+from bough.events.record import ConversationFilter, ConversationRecord
+from bough.settings import Settings
+from bough.types import new_id
 
 PATH = "/api/conversations/search"
 
@@ -93,3 +101,31 @@ def test_the_library_searches_a_server(serving: Any, new_key: Any) -> None:
         assert Conversation.search("word", limit=1, cursor=page.next_cursor, **remote).items == [hit]
         with pytest.raises(InvalidInput, match="no word"):
             Conversation.search("-x", **remote)
+
+
+async def write_projects(settings: Settings) -> None:
+    """Write a conversation of each project of each tenant."""
+    async with aclosing(await open_store(settings.store)) as store:
+        for tenant in ("red", "blue"):
+            for project in ("shop", "office"):
+                id = new_id()
+                now = datetime.now(UTC)
+                record = ConversationRecord(id=id, root=id, title=project, project=project, created=now, updated=now)
+                record = replace(record, config={"workspace": str(settings.home)})
+                text = f"the word of {tenant} in the {project}"
+                source = await store.create(record, events=[UserMessage.text(text)], owner=tenant)
+                await store.fork(source.id, title=f"fork {project}", owner=tenant)
+
+
+def test_a_project_narrows_lists_and_searches(serving: Any, new_key: Any, settings: Settings) -> None:
+    asyncio.run(write_projects(settings))
+    key = new_key(tenant="red", role="admin").text
+    shop = ConversationFilter(project="shop")
+    with serving() as server, server.client(key) as client:
+        there: Any = {"server": server.url, "api_key": key}
+        assert client.get("/api/conversations/count", params={"project": "shop"}).json() == 2
+        assert client.get(PATH, params={"project": "none"}).json()["items"] == []
+        assert [record.title for record in Conversation.list(filter=shop, **there).items] == ["fork shop", "shop"]
+        assert snippets(client, q="word", project="shop") == ["the word of red in the shop"]
+        hits = Conversation.search("word", project="office", **there).items
+        assert [hit.snippet for hit in hits] == ["the word of red in the office"]

@@ -42,6 +42,7 @@ _NOUNS: Mapping[str, tuple[str, Mapping[str, str]]] = {
         "List, inspect and manage conversations.",
         {
             **dict.fromkeys(("list", "show", "tree", "tail"), "conv.look"),
+            "turns": "conv.turns",
             "diff": "conv.diff",
             "search": "conv.search",
             **dict.fromkeys(("export", "import", "adopt"), "conv.transfer"),

@@ -38,13 +38,13 @@ class Table:
 
     Attributes:
         head: Headings of the columns.
-        flexible: Index of the column that is shortened if the terminal is too narrow.
+        flexible: Index of the column that is shortened if the terminal is too narrow; of several, the widest one.
         right: Indices of the columns that are aligned to the right.
     """
 
     head: tuple[str, ...]
     rows: tuple[tuple[Span, ...], ...]
-    flexible: int
+    flexible: int | tuple[int, ...]
     right: frozenset[int] = frozenset()
 
 
@@ -84,7 +84,10 @@ def layout(block: Block, width: int | None) -> Iterator[Line]:
     widths = [max(cells(row[column][0]) for row in rows) for column in range(len(block.head))]
     if width is not None:
         excess = sum(widths) + len(_COLUMN_GAP) * (len(widths) - 1) - width
-        widths[block.flexible] = max(_MIN_FLEXIBLE_WIDTH, widths[block.flexible] - excess)
+        flexible = (block.flexible,) if isinstance(block.flexible, int) else block.flexible
+        for _ in range(excess):
+            widest = max(flexible, key=widths.__getitem__)
+            widths[widest] = max(_MIN_FLEXIBLE_WIDTH, widths[widest] - 1)
     for row in rows:
         yield Line(tuple(_pad_row(block, row, widths)))
 

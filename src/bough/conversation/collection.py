@@ -18,6 +18,7 @@ from bough.events.check import every_record
 from bough.events.draft import parse_id
 from bough.events.erasure.receipt import ErasureReceipt
 from bough.events.lease import hold_lease
+from bough.events.model import TaskLinked
 from bough.events.open import StoreT, use_store
 from bough.events.record import ConversationFilter, ConversationRecord, DeleteMode, Order, Page, SearchPage
 from bough.events.store import EventStore, StoreAdmin
@@ -27,6 +28,7 @@ _INTERRUPT_SECONDS = 30
 """Time limit for an interrupted run to end; it may wait for blocking functions or for the end of its lease."""
 
 _POLL_SECONDS = 0.1
+_PAGE = 500
 
 
 class ConversationCollection:
@@ -92,16 +94,16 @@ class ConversationCollection:
 
         Raises:
             InvalidInput: The text has no words or more than 100, or another argument is invalid.
-            NotSupported: `project` is given with `server`.
             Unavailable: The store was never searched and is read-only, or SQLite was built without FTS5.
             StoreError: The store is read-only and has messages that are not indexed.
         """
         if server is not None:
             from bough.conversation.remote.remote import RemoteConversation, require_absent
 
-            require_absent(store=store, settings=settings, project=project)
+            require_absent(store=store, settings=settings)
+            narrowed: Any = {"tags": tags, "since": since, "project": project}
             where: Any = {"server": server, "api_key": api_key}
-            return await RemoteConversation.search(text, tags=tags, since=since, limit=limit, cursor=cursor, **where)
+            return await RemoteConversation.search(text, limit=limit, cursor=cursor, **narrowed, **where)
         query = make_query(text, tags=tags, since=since, project=project, limit=limit, cursor=cursor)
         return await search_store(query, store, settings)
 
@@ -144,6 +146,7 @@ class ConversationCollection:
         cls,
         id: UUID | str,
         *,
+        forks: bool = False,
         store: EventStore | str | None = None,
         settings: Settings | None = None,
         server: str | None = None,
@@ -151,18 +154,19 @@ class ConversationCollection:
     ) -> ErasureReceipt:
         """Delete a conversation so that no byte of its content remains in the store. Also erases deleted ones.
 
-        Forks that share its events keep their places without content. O(store): the store is rewritten, and other
-        writers wait.
+        The conversations of its sub-agents are erased with it, and those of their sub-agents. Forks that share its
+        events keep their places without content. O(store): the store is rewritten, and other writers wait.
 
         Args:
             id: As in `open`. A server needs the complete id, and a key with the role `admin`.
+            forks: Whether to erase all its forks too, and the forks of its sub-agents' conversations.
             store: As in `delete`, like `settings`, `server` and `api_key`.
 
         Returns:
             What was removed, and what is not covered. Erasing twice returns the same receipt.
 
         Raises:
-            Conflict: The conversation is running. Nothing was erased.
+            Conflict: One of the conversations is running, or was forked meanwhile. Nothing was erased.
             NotFound: The conversation does not exist, or was deleted and left no row.
             PermissionDenied: The server's key may not erase.
         """
@@ -170,10 +174,11 @@ class ConversationCollection:
             from bough.conversation.remote.remote import RemoteConversation, require_absent
 
             require_absent(store=store, settings=settings)
-            return await RemoteConversation.erase(id, server=server, api_key=api_key)
+            return await RemoteConversation.erase(id, forks=forks, server=server, api_key=api_key)
         settings = settings or Settings.load()
         async with _use_store(store, settings) as opened:
-            return await erase_conversation(opened, settings.home, await find_affected(opened, str(id), "erase"))
+            affected = await find_affected(opened, str(id), "erase", forks=forks)
+            return await erase_conversation(opened, settings.home, affected)
 
     @classmethod
     async def export(
@@ -277,15 +282,20 @@ class Affected(NamedTuple):
 
     Attributes:
         id: The conversation.
-        records: Its record and, if they are deleted too, those of its forks; empty for a deleted conversation.
+        records: Its record, unless it was deleted before, and those of the conversations that are deleted with it.
+        forks: Whether its forks are among them.
     """
 
     id: UUID
     records: Sequence[ConversationRecord]
+    forks: bool = False
 
 
-async def find_affected(store: EventStore, name: str, mode: DeleteMode) -> Affected:
+async def find_affected(store: EventStore, name: str, mode: DeleteMode, *, forks: bool = False) -> Affected:
     """Return what a deletion concerns; to erase, also a conversation that was deleted before.
+
+    Args:
+        forks: Whether an erasure includes the forks; `cascade` always does.
 
     Raises:
         NotFound: No conversation has the id.
@@ -295,8 +305,44 @@ async def find_affected(store: EventStore, name: str, mode: DeleteMode) -> Affec
     except NotFound:
         if mode != "erase":
             raise
-        return Affected(await _resolve_deleted(store, name), [])
-    return Affected(record.id, [record, *(await _list_descendants(store, record.id) if mode == "cascade" else [])])
+        cid, records = await _resolve_deleted(store, name), list[ConversationRecord]()
+    else:
+        cid, records = record.id, [record]
+    if mode == "cascade":
+        return Affected(cid, [*records, *await _list_descendants(store, cid)], forks=True)
+    if mode == "erase":
+        records = await _list_erased(store, cid, records, forks=forks)
+    return Affected(cid, records, forks=forks)
+
+
+async def _list_erased(
+    store: EventStore, cid: UUID, records: Sequence[ConversationRecord], *, forks: bool
+) -> list[ConversationRecord]:
+    """Return the conversations that are erased with one: sub-agents', theirs, and with `forks` the forks of all."""
+    erased = {record.id: record for record in records}
+    if forks:
+        erased |= {fork.id: fork for fork in await _list_descendants(store, cid)}
+    pending = list(erased.values())
+    while pending:
+        for sub_agent in await _list_sub_agents(store, pending.pop()):
+            for record in [sub_agent, *(await _list_descendants(store, sub_agent.id) if forks else ())]:
+                if record.id not in erased:
+                    erased[record.id] = record
+                    pending.append(record)
+    return list(erased.values())
+
+
+async def _list_sub_agents(store: EventStore, record: ConversationRecord) -> list[ConversationRecord]:
+    """Return the conversations of the tasks that a conversation itself started, without deleted ones."""
+    # An imported log may name any conversation, also one that has nothing to do with it.
+    start = max(record.base, await store.count_imported(record.id))
+    records: list[ConversationRecord] = []
+    async for stored in store.read(record.id, start, kinds={"TaskLinked"}):
+        linked = stored.event
+        if isinstance(linked, TaskLinked) and linked.conversation is not None:
+            with suppress(NotFound):  # deleted, or of another owner
+                records.append(await store.get(linked.conversation))
+    return records
 
 
 async def delete_conversations(
@@ -323,9 +369,20 @@ async def delete_conversations(
 async def erase_conversation(
     store: EventStore, home: Path, affected: Affected, *, interrupt: bool = False
 ) -> ErasureReceipt:
-    """Erase a conversation, and delete the folder that was made for it. Raises: see `delete_conversations`."""
+    """Erase conversations, and delete the folders that were made for them.
+
+    Raises:
+        Conflict: One of them is running, or a conversation was added to them meanwhile. Nothing was erased.
+    """
     async with _hold_leases(store, affected.records, interrupt=interrupt):
-        receipt = await store.erase(affected.id)
+        # Again, now that none of them can run: a conversation added since `find_affected` may be running.
+        records = await _list_erased(store, affected.id, affected.records, forks=affected.forks)
+        if {record.id for record in records} != {record.id for record in affected.records}:
+            raise Conflict(
+                f"{affected.id.hex[-8:]} was forked or started a task meanwhile, so nothing was erased",
+                hint="erase it again",
+            )
+        receipt = await store.erase(affected.id, others=[record.id for record in records])
         await _remove_folders(store, home, affected)
         return receipt
 
@@ -469,13 +526,19 @@ async def _resolve_deleted(store: EventStore, name: str) -> UUID:
 
 
 async def _list_descendants(store: EventStore, cid: UUID) -> list[ConversationRecord]:
-    """Return all forks below a conversation, also those below deleted forks, without the deleted ones."""
+    """Return all forks below a conversation, also those below deleted forks, without the deleted ones. O(tree)."""
+    try:
+        root = (await store.peek(cid)).root
+    except NotFound:
+        return []  # no fork needs its row
     descendants: list[ConversationRecord] = []
-    pending = [cid]
-    while pending:
-        forks = await store.children(pending.pop())
-        descendants += [fork for fork in forks if not fork.deleted]
-        pending += [fork.id for fork in forks]
+    cursor, has_more = None, True
+    while has_more:
+        page = await store.list(ConversationFilter(root=root), cursor, _PAGE)
+        for record in page.items:
+            if record.id != cid and any(ancestor.id == cid for ancestor in await store.ancestry(record.id)):
+                descendants.append(record)
+        cursor, has_more = page.next_cursor, page.next_cursor is not None
     return descendants
 
 

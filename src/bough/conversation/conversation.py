@@ -33,7 +33,7 @@ from bough.conversation.current_run import CurrentRun
 from bough.conversation.follow import follow
 from bough.conversation.fork.compare import Comparison, compare, make_graft
 from bough.conversation.fork.opened import fork_opened
-from bough.conversation.fork.orphans import remove_made
+from bough.conversation.fork.orphans import remove_temporary
 from bough.conversation.fork.request import ForkOptions, ForkRequest
 from bough.conversation.fork.workspace import ForkedWorkspace
 from bough.conversation.log.condenser import NoCondenser, SummarizingCondenser
@@ -52,7 +52,7 @@ from bough.conversation.message import (
     refuse_untrusted,
 )
 from bough.conversation.message import check_message as message_event
-from bough.conversation.open import Beginning, create_or_open, reopen
+from bough.conversation.open import Beginning, create_or_open, make_read_only_error, open_to_read, reopen
 from bough.conversation.parts import Parts, require_delegation
 from bough.conversation.quarantine import adopt
 from bough.conversation.result import OutputT, RunResult, T
@@ -64,6 +64,7 @@ from bough.conversation.run.run import RunModels, Runner
 from bough.conversation.run.spending import RunBudgets, follow_budgets
 from bough.conversation.run.waiting.approval import Decisions
 from bough.errors import Conflict, InvalidInput, NotFound, PermissionDenied, Unavailable
+from bough.events.blob.blob import read_file
 from bough.events.content import Source
 from bough.events.draft import parse_id
 from bough.events.lease import hold_lease
@@ -221,6 +222,7 @@ class AsyncConversation(ConversationBase[T], ConversationCollection):
         server: None = None,
         api_key: str | None = None,
         workspace: str | Path | None = None,
+        read_only: bool = False,
         **rules: Unpack[GivenRules],
     ) -> AsyncConversation[OutputT]: ...
 
@@ -237,6 +239,7 @@ class AsyncConversation(ConversationBase[T], ConversationCollection):
         server: str | None = None,
         api_key: str | None = None,
         workspace: str | Path | None = None,
+        read_only: bool = False,
         **rules: Unpack[GivenRules],
     ) -> AsyncConversation[Any] | RemoteConversation[Any]:
         """Open an existing conversation. Reads only the events since the latest kept state of its log.
@@ -249,6 +252,8 @@ class AsyncConversation(ConversationBase[T], ConversationCollection):
             broker: As in `create`, like `server` and `api_key`. A server needs the complete id.
             workspace: The folder of an imported conversation that is opened for the first time; None creates an empty
                 one in bough's home.
+            read_only: Only read and follow it. This needs no agent, hooks or broker, and writes nothing; what would
+                write or run raises `Unavailable`.
             rules: Applied in addition to the recorded rules. Pass your own hooks, secrets and analyzers again, because
                 a log only has their names.
 
@@ -260,9 +265,12 @@ class AsyncConversation(ConversationBase[T], ConversationCollection):
             from bough.conversation.remote.remote import RemoteConversation, require_absent
 
             require_absent(store=store, agent=agent, executor=executor, settings=settings, broker=broker)
-            require_absent(workspace=workspace)
+            require_absent(workspace=workspace, read_only=read_only)
             return await RemoteConversation.open(id, server=server, api_key=api_key, **rules)
         settings = settings or Settings.load()
+        if read_only:
+            unused: JsonObject = {"agent": agent, "executor": executor, "broker": broker, "workspace": workspace}
+            return cls(await open_to_read(id, store, settings, unused | rules))
         given_rules = Rules.build(settings, **rules)
         parts = await reopen(id, store, agent, executor, settings, given_rules, broker, workspace)
         async with parts.environment.close_on_failure():
@@ -276,11 +284,13 @@ class AsyncConversation(ConversationBase[T], ConversationCollection):
 
     @property
     def _journal(self) -> Journal:
-        """The journal.
+        """The journal, for what writes or runs. Raises `Unavailable` if the conversation is closed or read-only."""
+        if self._parts.is_read_only:
+            raise make_read_only_error()
+        return self._open_log
 
-        Raises:
-            Unavailable: The conversation was closed.
-        """
+    @property
+    def _open_log(self) -> Journal:
         if self._closed:
             raise Unavailable("the conversation is closed", hint=f"open it again: Conversation.open({self.short_id!r})")
         return self._log
@@ -317,7 +327,11 @@ class AsyncConversation(ConversationBase[T], ConversationCollection):
 
     async def messages(self) -> list[ModelMessage]:
         """Return the messages that the model is shown, in PydanticAI's form. O(events) once, then O(messages)."""
-        return await self._journal.messages()
+        return await self._open_log.messages()
+
+    async def read_file(self, digest: str) -> bytes:
+        """Return the bytes of an image or file of a message, named by its `sha256`. See `blob.read_file` for errors."""
+        return await read_file(self.store, self.id, digest)
 
     async def pause(self, *, by: str = "user", reason: str = "") -> None:
         """Ask the run to stop at its next step, in whichever process it is. `run` continues from there."""
@@ -476,10 +490,13 @@ class AsyncConversation(ConversationBase[T], ConversationCollection):
                 leads to a private network that is not in `Settings.fetch_networks`. Nothing is sent.
         """
         await self._join_abandoned_run()
+        networks = self.settings.fetch_networks
         with_inputs = add_inputs(message, images, files, sender=sender)
         if id is not None:
             with_inputs = message_event(with_inputs, sender=sender).model_copy(update={"id": parse_id(id)})
-            if await self._has_sent(with_inputs):  # before the hooks, which ran when it was sent the first time
+            if await is_sent(
+                self._journal, with_inputs, networks
+            ):  # before the hooks, which ran when it was sent the first time
                 return with_inputs.id
         events = await self.prepare_message(with_inputs, sender=sender)
         first = cast("UserMessage", events[0])
@@ -489,7 +506,7 @@ class AsyncConversation(ConversationBase[T], ConversationCollection):
             else:
                 await self._journal.append(*events, alone=id is not None)
         except Conflict:
-            if not await self._has_sent(first):
+            if not await is_sent(self._journal, first, networks):
                 raise
         return first.id
 
@@ -558,7 +575,7 @@ class AsyncConversation(ConversationBase[T], ConversationCollection):
                 yield update
         if not self._closed:
             with suppress(NotFound):  # the conversation was deleted
-                await self._journal.catch_up()
+                await self._log.catch_up()
 
     async def _begin_run(self, limits: Limits | None, on_node: NodeListener | None = None) -> CurrentRun[T]:
         require_type(limits, (Limits, NoneType), "limits", "give Limits(…)")
@@ -720,9 +737,11 @@ class AsyncConversation(ConversationBase[T], ConversationCollection):
             releases.callback(self.on_closed)
             releases.push_async_callback(self._environment.release)
             releases.push_async_callback(self._log.aclose)
-            releases.push_async_callback(self._remove_temporary)
+            if (workspace := self._temporary) is not None:
+                releases.push_async_callback(remove_temporary, self.store, self.settings.home, self._record, workspace)
             releases.push_async_callback(self._agent.builder.aclose)
-            releases.push_async_callback(self._run_end_hooks)
+            if not self._parts.is_read_only:
+                releases.push_async_callback(self._run_end_hooks)
             await self._current_run.interrupt()
             await self._join_abandoned_run()
 
@@ -739,14 +758,6 @@ class AsyncConversation(ConversationBase[T], ConversationCollection):
     @cached_property
     def _triggers(self) -> TriggerIndex:
         return TriggerIndex(self.skills.list_all())
-
-    async def _has_sent(self, message: UserMessage) -> bool:
-        """Whether the log has this message. If so, the log is folded up to its head. Raises: see `is_sent`."""
-        (masked,) = self._journal.mask([message])
-        if not await is_sent(self.store, self.id, cast("UserMessage", masked), self.settings.fetch_networks):
-            return False
-        await self._journal.catch_up()
-        return True
 
     async def _stop_run(self, run: asyncio.Task[RunResult[T]]) -> None:
         """Interrupt a run. Unlike a cancelled run, an interrupted one records its end."""
@@ -786,10 +797,3 @@ class AsyncConversation(ConversationBase[T], ConversationCollection):
         ended = await self._in_force().guard(self.id, self.workspace).on_end()
         if ended.events:
             await self._log.append(*ended.events)
-
-    async def _remove_temporary(self) -> None:
-        """Delete an ephemeral fork and the files made for it, unless another conversation works in them."""
-        if self._temporary is not None:
-            await self.store.delete(self.id)
-            if self._temporary.own_folder is not None:
-                await remove_made(self.store, self._environment.settings.home, [self._record])

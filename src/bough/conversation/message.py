@@ -99,26 +99,30 @@ def _make_type_error(value: object) -> InvalidInput:
     )
 
 
-async def is_sent(store: EventStore, conversation: UUID, message: UserMessage, networks: Sequence[str] = ()) -> bool:
-    """Whether a log already has this message. Reads one row. URLs are fetched only if the log has an event of this id.
+async def is_sent(journal: Journal, message: UserMessage, networks: Sequence[str] = ()) -> bool:
+    """Whether a log already has this message; if so, it is folded up to its head.
+
+    Reads one row. URLs are fetched only if the log has an event of this id.
 
     Args:
-        message: The message, with secrets masked.
         networks: See `fetch_inputs`.
 
     Raises:
         Conflict: The id belongs to a different event of the log.
     """
+    store, conversation = journal.store, journal.cid
     try:
         _, seq = await store.locate(message.id, cid=conversation)
     except NotFound:
         return False
+    (message,) = cast("list[UserMessage]", list(journal.mask([message])))
     message = cast("UserMessage", await fetch_inputs(message, networks))
     # As the log has it: bytes replaced by their digest, and invalid text by U+FFFD.
     sent = cast("UserMessage", decode(seq, message.id, message.kind, message.ts, encode(message)))
     async for stored in store.read(conversation, seq, seq + 1):
         existing = stored.event
         if isinstance(existing, UserMessage) and (existing.content, existing.sender) == (sent.content, sent.sender):
+            await journal.catch_up()
             return True
     raise Conflict(
         f"the id {message.id} belongs to another event",
@@ -163,7 +167,7 @@ async def find_message(
     (message,) = [cast("UserMessage", stored.event) async for stored in store.read(cid, seq, seq + 1)]
     if message.plain == ERASED and len(message.content) == 1:
         raise NotFound(f"the message of turn {turn.number} was erased", hint="repeat another turn")
-    return UserMessage(content=await _attach_bytes(store, message.content), sender=message.sender)
+    return UserMessage(content=await _attach_bytes(store, cid, message.content), sender=message.sender)
 
 
 async def _has_event(store: EventStore, cid: UUID, id: UUID) -> bool:
@@ -174,14 +178,14 @@ async def _has_event(store: EventStore, cid: UUID, id: UUID) -> bool:
     return True
 
 
-async def _attach_bytes(store: EventStore, parts: Sequence[ContentPart]) -> tuple[ContentPart, ...]:
+async def _attach_bytes(store: EventStore, cid: UUID, parts: Sequence[ContentPart]) -> tuple[ContentPart, ...]:
     """Return copies of recorded parts with their bytes from the store.
 
     Raises:
-        NotFound: The store does not have the bytes of a part.
+        NotFound: The conversation does not have the bytes of a part.
     """
     digests = {part.sha256 for part in parts if isinstance(part, ImagePart | FilePart) and _is_stored(part)}
-    bytes_by_digest = await read_bytes(store, [digest for digest in digests if digest]) if digests else {}
+    bytes_by_digest = await read_bytes(store, cid, [digest for digest in digests if digest]) if digests else {}
     copies: list[ContentPart] = []
     for part in parts:
         if not isinstance(part, ImagePart | FilePart) or not _is_stored(part):

@@ -31,7 +31,7 @@ from bough.conversation.parts import Environment, Parts, require_delegation
 from bough.conversation.quarantine import quarantine
 from bough.conversation.rules import GivenRules, Rules, RulesInForce
 from bough.conversation.skills import make_always_active_events
-from bough.errors import Conflict, InvalidInput
+from bough.errors import Conflict, InvalidInput, Unavailable
 from bough.events.draft import check_tags, check_title, parse_id
 from bough.events.model import ConversationStarted, Event, StateChanged
 from bough.events.record import ConversationRecord
@@ -203,6 +203,33 @@ async def find_log(store: EventStore, cid: UUID, *, is_run: bool = False) -> Fou
     journal = Journal(store, cid, fold=fold)
     await journal.catch_up(record.head)
     return FoundLog(record, journal)
+
+
+def make_read_only_error() -> Unavailable:
+    """Return the error for what a conversation that was opened to be read cannot do."""
+    return Unavailable("the conversation was opened read-only", hint="open it without read_only=True")
+
+
+async def open_to_read(id: UUID | str, store: EventStore | str | None, settings: Settings, unused: JsonObject) -> Parts:
+    """Open an existing conversation without its agent. Writes nothing. Raises: see `AsyncConversation.open`.
+
+    Args:
+        unused: Arguments of `open` that have no effect here. Any that is not None raises `InvalidInput`.
+    """
+    for name, value in unused.items():
+        if value is not None:
+            raise InvalidInput(f"{name}= has no effect with read_only=True", hint="leave one of them out")
+    environment = await Environment.of(settings, store, None, settings.executor)
+    async with environment.close_on_failure():
+        cid = id if isinstance(id, UUID) else await environment.store.resolve(id)
+        record, journal = await find_log(environment.store, cid)
+
+        def refuse(spec: AgentSpec) -> Blueprint:
+            raise make_read_only_error()
+
+        agent = AgentBuilder(AgentSpec(name=str(journal.state.agent.get("name"))), refuse)
+        rules = RulesInForce(journal.state, Rules.build(settings))
+    return Parts(journal=journal, record=record, agent=agent, environment=environment, rules=rules, is_read_only=True)
 
 
 async def reopen(

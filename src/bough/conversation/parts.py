@@ -175,6 +175,7 @@ class Parts:
 
     Attributes:
         rules: The rules of the log, narrowed by the given ones.
+        is_read_only: Whether the conversation was opened without its agent and rules. Nothing may be written or run.
     """
 
     journal: Journal
@@ -182,6 +183,7 @@ class Parts:
     agent: AgentBuilder
     rules: RulesInForce
     environment: Environment
+    is_read_only: bool = False
 
     async def aclose(self) -> None:
         """Release all parts, even if one of them fails. For a caller without a conversation object."""

@@ -116,11 +116,13 @@ class Conversation(Generic[T]):
         server: str | None = None,
         api_key: str | None = None,
         workspace: str | Path | None = None,
+        read_only: bool = False,
         **rules: Unpack[GivenRules],
     ) -> Conversation[OutputT]:
         """Open an existing conversation; see `AsyncConversation.open`."""
         new = cast("Conversation[Any]", cls.__new__(cls))
         options: Any = {"store": store, "server": server, "api_key": api_key, "broker": broker, "workspace": workspace}
+        options["read_only"] = read_only
         new._start(AsyncConversation.open, id, agent=agent, executor=executor, settings=settings, **options, **rules)
         return new
 
@@ -180,6 +182,7 @@ class Conversation(Generic[T]):
         cls,
         id: UUID | str,
         *,
+        forks: bool = False,
         store: EventStore | str | None = None,
         settings: Settings | None = None,
         server: str | None = None,
@@ -187,7 +190,7 @@ class Conversation(Generic[T]):
     ) -> ErasureReceipt:
         """Delete a conversation so that no byte of its content remains; see `AsyncConversation.erase`."""
         options: Any = {"store": store, "settings": settings, "server": server, "api_key": api_key}
-        return portal().call(AsyncConversation.erase, id, **options)
+        return portal().call(AsyncConversation.erase, id, forks=forks, **options)
 
     @classmethod
     def export(
@@ -323,6 +326,10 @@ class Conversation(Generic[T]):
     def messages(self) -> list[ModelMessage]:
         """Return the messages that the model is shown; see `AsyncConversation.messages`."""
         return self._loop.call(self._core.messages)
+
+    def read_file(self, digest: str) -> bytes:
+        """Return the bytes of an image or file of a message; see `AsyncConversation.read_file`."""
+        return self._loop.call(self._core.read_file, digest)
 
     def send_message(
         self,

@@ -313,19 +313,24 @@ class EventStore(Protocol):
         """
         ...
 
-    async def erase(self, cid: UUID, *, compact: bool = True, tenant: Tenant | None = None) -> ErasureReceipt:
+    async def erase(
+        self, cid: UUID, *, others: Collection[UUID] = (), compact: bool = True, tenant: Tenant | None = None
+    ) -> ErasureReceipt:
         """Delete a conversation so that the store's files keep no byte of its content. Also erases deleted ones.
 
         Forks that share its events keep typed stubs. Repeating the call returns the same receipt. O(store): SQLite's
         file and Postgres' tables are rewritten, and other writers wait.
 
         Args:
+            others: Living conversations that are erased with it, in the same transaction and receipt. Those that were
+                deleted meanwhile are left out.
             compact: Whether to rewrite them. Until that is done, for example by the next erasure, free space of the
                 store may have remains.
             tenant: Erase only what belongs to this tenant; checked in the transaction of the erasure.
 
         Raises:
-            NotFound: No row of the conversation exists, and no receipt of its erasure.
+            NotFound: No row of the conversation exists, and no receipt of its erasure; or one of `others` belongs to
+                another tenant. Nothing was erased.
         """
         ...
 

@@ -17,7 +17,9 @@ from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 from tests.server.processes import POLL_SECONDS
+from tests.server.test_search import write_projects
 
+from bough.settings import Settings
 from bough.testing import Answer, ServerCall
 from bough.testing.openai_server import Failure, Hang, Received, Reply
 
@@ -240,3 +242,12 @@ async def test_a_narrow_key_sees_no_conversations_and_wrong_arguments_are_refuse
                 with pytest.raises(MCPError, match="permission_denied"):
                     await client.read_resource(uri)
             assert (await client.list_resources()).resources == []
+
+
+async def test_a_project_narrows_the_list(serving: Any, new_key: Any, settings: Settings) -> None:
+    await write_projects(settings)
+    key = await anyio.to_thread.run_sync(partial(new_key, tenant="red"))
+    with serving() as server:
+        async with connect(server, key.text) as client:
+            page = await call(client, "list_conversations", project="office")
+            assert {item["title"] for item in page["items"]} == {"office", "fork office"}

@@ -20,7 +20,9 @@ from bough.events.record import ConversationRecord
 from bough.settings import Settings
 
 if TYPE_CHECKING:
+    from bough.conversation import AsyncConversation
     from bough.conversation.fork.workspace import WorkspacePolicy
+    from bough.conversation.log.turns import Turn, TurnRecord
 
 
 def fork(
@@ -42,6 +44,20 @@ def fork(
             help="Files: the same folder, read-only, a copy or a git worktree.",
         ),
     ] = "shared",
+    turn: Annotated[
+        int | None, typer.Option("--turn", metavar="N", min=0, help="Keep the first N turns; see `bough conv turns`.")
+    ] = None,
+    repeat: Annotated[
+        bool, typer.Option("--repeat", help="Fork before turn N instead, send its message again, and run the fork.")
+    ] = False,
+    tools: Annotated[
+        str | None,
+        typer.Option(
+            "--tools",
+            metavar="recorded|recorded-or-run",
+            help="Answer calls from the source's log; refuse others, or run them.",
+        ),
+    ] = None,
     model: options.Model = None,
     rules: RuleOptions = NO_RULES,
     timeout: options.Timeout = None,
@@ -53,6 +69,7 @@ def fork(
 ) -> Report | int:
     """Fork a conversation. ID@SEQ keeps only its first SEQ events; PROMPT runs the fork."""
     target = Target.parse(id)
+    _check_turn(target, turn, prompt, repeat=repeat)
     tags = options.parse_tags(tag)
     settings = options.load_settings(home, store, script_timeout=script_timeout)
     renderer = renderer_for(json=json)
@@ -60,19 +77,24 @@ def fork(
     workspace_policy = _parse_workspace(workspace)
 
     async def main() -> Report | int:
+        at = _find_cut(target, turn, repeat=repeat)
+        runs_fork = prompt is not None or repeat
         # Without these options no agent is needed, so the model libraries are not loaded.
-        if prompt is None and model is None and rules == NO_RULES and workspace_policy == "shared":
+        if not runs_fork and model is None and tools is None and rules == NO_RULES and workspace_policy == "shared":
             report = await _fork_unopened(
-                settings, target, title=title, tags=tags, reason=reason, pending=pending_policy
+                settings, target, at=at, title=title, tags=tags, reason=reason, pending=pending_policy
             )
             if report is not None:
                 return report
         async with await open_conversation(target.name, settings, rules) as source:
             fork_title = one_line(prompt, 60) if title is None and prompt is not None else title
             agent = None if model is None else source.agent.model_copy(update={"model": model})
+            repeated = await _read_turn(source, turn) if repeat and turn is not None else None
+            overrides: Any = {} if tools is None else {"tools": tools}
             fork = await source.fork(
-                at=target.at,
+                at=at,
                 agent=agent,
+                overrides=overrides,
                 title=fork_title,
                 tags=tags,
                 reason=reason,
@@ -80,7 +102,7 @@ def fork(
                 workspace=workspace_policy,
             )
             async with fork:
-                if prompt is None:
+                if not runs_fork:
                     record = await fork.store.get(fork.id)
                     return _report_fork(source.id, record, has_work=fork.state.has_work)
                 return await continue_run(
@@ -88,6 +110,7 @@ def fork(
                     renderer,
                     rules,
                     prompt,
+                    repeat=repeated,
                     command="fork",
                     json=json,
                     stream=shows_stream(no_stream),
@@ -95,6 +118,45 @@ def fork(
                 )
 
     return asyncio.run(main())
+
+
+def _check_turn(target: Target, turn: int | None, prompt: str | None, *, repeat: bool) -> None:
+    """Check that the options that name a turn go together.
+
+    Raises:
+        InvalidInput: They do not.
+    """
+    if turn is not None and target.at is not None:
+        raise InvalidInput(f"both @{target.at} and --turn {turn} were given", hint="cut at one of them")
+    if repeat and not turn:
+        raise InvalidInput("--repeat needs the number of a turn", hint="--turn N; `bough conv turns` lists them")
+    if repeat and prompt is not None:
+        raise InvalidInput("both a prompt and --repeat were given", hint="send one message, then resume the fork")
+
+
+def _find_cut(target: Target, turn: int | None, *, repeat: bool) -> int | Turn | None:
+    from bough.conversation.log.turns import Turn
+
+    if turn is None:
+        return target.at
+    return Turn(turn - 1 if repeat else turn)
+
+
+async def _read_turn(source: AsyncConversation, number: int) -> TurnRecord:
+    """Return a turn of a conversation.
+
+    Raises:
+        InvalidInput: There is no such turn.
+    """
+    from bough.conversation.log.turns import read_turn_page
+
+    turns, _ = await read_turn_page(source.store, source.id, number, 1, head=source.state.head)
+    if not turns:
+        raise InvalidInput(
+            f"there is no turn {number}: the conversation has {source.state.turns}",
+            hint="`bough conv turns` lists them",
+        )
+    return turns[0]
 
 
 async def _fork_unopened(settings: Settings, target: Target, **request_fields: Any) -> Report | None:
@@ -108,7 +170,7 @@ async def _fork_unopened(settings: Settings, target: Target, **request_fields: A
 
     async with options.open_settings_store(settings) as store:
         source = await store.resolve(target.name)
-        fork = await fork_unopened(store, source, ForkRequest(at=target.at, **request_fields), settings)
+        fork = await fork_unopened(store, source, ForkRequest(**request_fields), settings)
     return None if fork is None else _report_fork(source, fork.record, has_work=fork.state.has_work)
 
 

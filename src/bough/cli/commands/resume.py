@@ -17,7 +17,7 @@ from bough.cli.turns.untrusted import refuse_untrusted_request
 from bough.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from bough.conversation import AsyncConversation
+    from bough.conversation import AsyncConversation, Turn
 
 Message = Annotated[str | None, typer.Argument(metavar="PROMPT", help="Message to send first.")]
 
@@ -70,13 +70,14 @@ async def continue_run(
     rules: RuleOptions,
     prompt: str | None,
     *,
+    repeat: Turn | None = None,
     command: str,
     json: bool,
     stream: bool,
     timeout_seconds: float | None,
     check: bool = False,
 ) -> int:
-    """Send the prompt, if there is one, run the conversation, and return the exit code."""
+    """Send the prompt or repeat a turn's message, if there is one, run the conversation, and return the exit code."""
     turn = WatchedRun(conversation, renderer, command=command, json=json, stream=stream, check=check)
     turn.warn_all(rules.list_kept_rules(conversation.state.policies))
     turn.warn_all(rules.warnings(conversation.settings.home, conversation.workspace, conversation.agent.model_name))
@@ -85,6 +86,8 @@ async def continue_run(
     if prompt is not None:
         refuse_untrusted_request(conversation, prompt)
         await conversation.send_message(prompt)
+    elif repeat is not None:
+        await conversation.repeat(repeat)
     elif not conversation.state.has_work:
         renderer.note(
             line((f'nothing to do; add a message to continue: bough resume {conversation.short_id} "…"', "dim"))

@@ -15,7 +15,13 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
 
-from bough.conversation.fork.workspace import NONCE_KEY, UNFINISHED_PREFIX, name_owner, remove_workspace
+from bough.conversation.fork.workspace import (
+    NONCE_KEY,
+    UNFINISHED_PREFIX,
+    ForkedWorkspace,
+    name_owner,
+    remove_workspace,
+)
 from bough.events.check import every_record
 from bough.events.owner import is_gone
 from bough.events.record import ConversationFilter, ConversationRecord
@@ -81,6 +87,15 @@ async def remove_made(store: EventStore, home: Path, records: Sequence[Conversat
     for folder in folders.values():
         await remove_workspace(folder)
     return list(folders.values())
+
+
+async def remove_temporary(
+    store: EventStore, home: Path, record: ConversationRecord, workspace: ForkedWorkspace
+) -> None:
+    """Delete an ephemeral fork and the files made for it, unless another conversation works in them."""
+    await store.delete(record.id)
+    if workspace.own_folder is not None:
+        await remove_made(store, home, [record])
 
 
 def _list_candidates(workspaces: Path) -> dict[str, _Candidate]:

@@ -96,7 +96,7 @@ class Journal:
         from bough.conversation.log.view import fill_inputs  # imports PydanticAI, which a fork does not need
 
         messages = (await self.render()).messages()
-        await fill_inputs(self.store, messages)
+        await fill_inputs(self.store, self.cid, messages)
         return messages
 
     @property

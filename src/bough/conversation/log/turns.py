@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from dataclasses import asdict, dataclass, field
 from uuid import UUID
 
 from bough.conversation.log.kept_states import find_nearest
@@ -36,6 +37,7 @@ MARK = "recorded:"
 """Begins the `by` of an outcome that comes from another conversation's log; the id of the event there follows."""
 
 _WRITING_TOOLS = frozenset({"write_file", "edit_file"})
+_MESSAGE_FIELDS = {"content", "sender"}
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,19 @@ class TurnRecord(Turn):
     reason: str = ""
     is_open: bool = False
 
+    def as_json(self) -> JsonObject:
+        """Return the fields as JSON."""
+        values = {name: getattr(self, name) for name in ("number", "start", "stop", "output", "data", "status")}
+        return values | {
+            "conversation": str(self.conversation),
+            "message": {"id": str(self.message.id), **self.message.model_dump(mode="json", include=_MESSAGE_FIELDS)},
+            "calls": [asdict(call) for call in self.calls],
+            "usage": self.usage.model_dump(),
+            "files": list(self.files),
+            "reason": self.reason,
+            "is_open": self.is_open,
+        }
+
 
 async def fold_to_turn(
     store: EventStore, cid: UUID, turns: int | None = None, *, start: State | None = None, head: int | None = None
@@ -139,23 +154,60 @@ async def read_turns(conversation: UUID, events: AsyncIterator[StoredEvent]) -> 
     Args:
         conversation: The conversation whose log it is.
     """
-    state, decoder = State(), YieldingDecoder()
+    return [turn async for turn in _iterate_turns(conversation, events, State())]
+
+
+async def read_turn_page(
+    store: EventStore, cid: UUID, first: int, limit: int, *, head: int
+) -> tuple[list[TurnRecord], int | None]:
+    """Return some turns of a log, and the number of the turn after them; None at the end.
+
+    Reads the events of these turns, and at most about `STEP` before them.
+
+    Args:
+        first: The number of the first turn.
+        limit: How many turns to return at most.
+        head: The number of events to read at most.
+    """
+    state = await fold_to_turn(store, cid, first - 1, head=head)
     turns: list[TurnRecord] = []
+    if state.turns < first:
+        return turns, None
+    async with (
+        aclosing(store.read(cid, state.turned, head)) as events,
+        aclosing(_iterate_turns(cid, events, state)) as records,
+    ):
+        async for turn in records:
+            turns.append(turn)
+            if len(turns) == limit:
+                break
+    return turns, turns[-1].number + 1 if turns[-1].stop < head else None
+
+
+async def _iterate_turns(
+    conversation: UUID, events: AsyncIterator[StoredEvent], state: State
+) -> AsyncGenerator[TurnRecord]:
+    """Iterate the turns of a log.
+
+    Args:
+        events: All events, or those from the message on that is the last event in `state`.
+        state: The fold of the log up to there. It is changed.
+    """
+    decoder = YieldingDecoder()
     reader: _TurnReader | None = None
     async for stored in events:
         event = await decoder.decode(stored)
-        before = state.turns
-        state.apply(stored.seq, event)
-        if state.turns > before and isinstance(event, UserMessage):
+        if stored.seq >= state.head:
+            state.apply(stored.seq, event)
+        if isinstance(event, UserMessage) and state.turns and state.turned == stored.seq:
             if reader is not None:
-                turns.append(reader.make_record(conversation, stop=stored.seq, is_open=False))
+                yield reader.make_record(conversation, stop=stored.seq, is_open=False)
             reader = _TurnReader(number=state.turns, start=stored.seq, message=event)
         elif reader is not None:
             reader.watch(event, state)
     if reader is not None:
         is_open = state.has_work or state.status == "running"
-        turns.append(reader.make_record(conversation, stop=state.head, is_open=is_open))
-    return turns
+        yield reader.make_record(conversation, stop=state.head, is_open=is_open)
 
 
 @dataclass(kw_only=True)

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
+from uuid import UUID
 
 from pydantic_ai.messages import (
     AudioUrl,
@@ -313,15 +314,15 @@ def describe_bytes(sha256: str, media_type: str) -> BinaryContent:
     return BinaryContent(data=b"", media_type=media_type, identifier=sha256)
 
 
-async def fill_inputs(store: EventStore, messages: Sequence[ModelMessage]) -> None:
+async def fill_inputs(store: EventStore, cid: UUID, messages: Sequence[ModelMessage]) -> None:
     """Replace the placeholders of images and files by their bytes. O(messages) if there are none.
 
-    If the bytes are missing or do not match their digest, the text `LOST` is used instead.
+    If the conversation does not have the bytes, or they do not match their digest, the text `LOST` is used instead.
     """
     placeholders = list(_find_placeholders(messages))
     if not placeholders:
         return
-    data_by_digest = await read_bytes(store, {content.identifier for _, _, content in placeholders})
+    data_by_digest = await read_bytes(store, cid, {content.identifier for _, _, content in placeholders})
     for contents, index, content in placeholders:
         data = data_by_digest.get(content.identifier)
         contents[index] = LOST if data is None else BinaryContent(data=data, media_type=content.media_type)

@@ -152,6 +152,7 @@ def search_query(query: MessageQuery) -> dict[str, Any]:
     """Return the query parameters of a search."""
     parameters: dict[str, Any] = {"q": query.text, "limit": query.limit}
     parameters |= {"tag": [f"{name}:{value}" for name, value in query.tags.items()]} if query.tags else {}
+    parameters |= {} if query.project is None else {"project": query.project}
     parameters |= {} if query.since is None else {"since": query.since.isoformat()}
     parameters |= {} if query.cursor is None else {"page_id": query.cursor}
     return parameters
@@ -187,11 +188,12 @@ def filter_query(filter: ConversationFilter | None) -> dict[str, Any]:
     """
     if filter is None:
         return {}
-    for name in ("owner", "include_deleted", "project", "ids", "statuses"):
+    for name in ("owner", "include_deleted", "ids", "statuses"):
         if getattr(filter, name) not in (None, False, (), frozenset()):
-            raise _make_unsupported_error(f"filter.{name}", "filter by status, tags, text, agent, root, times or cost")
+            hint = "filter by status, tags, text, agent, root, project, times or cost"
+            raise _make_unsupported_error(f"filter.{name}", hint)
     query: dict[str, Any] = {}
-    for name in ("status", "text", "agent", "root"):
+    for name in ("status", "text", "agent", "root", "project"):
         value = getattr(filter, name)
         if value is not None:
             query[name] = str(value)

@@ -165,11 +165,12 @@ class RemoteConversation(RemoteRuns[T]):
         api_key: str | None = None,
         tags: Mapping[str, str] | None = None,
         since: datetime | None = None,
+        project: str | None = None,
         limit: int = 20,
         cursor: str | None = None,
     ) -> SearchPage:
         """Return messages of a server's conversations that match; see `AsyncConversation.search`."""
-        query = make_query(text, tags=tags, since=since, project=None, limit=limit, cursor=cursor)
+        query = make_query(text, tags=tags, since=since, project=project, limit=limit, cursor=cursor)
         transport = ServerTransport(server, api_key)
         try:
             page = await transport.send("GET", "/api/conversations/search", query=search_query(query))
@@ -183,9 +184,11 @@ class RemoteConversation(RemoteRuns[T]):
         await _send_deletion(id, "tombstone", server, api_key)
 
     @classmethod
-    async def erase(cls, id: UUID | str, *, server: str, api_key: str | None = None) -> ErasureReceipt:
+    async def erase(
+        cls, id: UUID | str, *, forks: bool = False, server: str, api_key: str | None = None
+    ) -> ErasureReceipt:
         """Erase a conversation on a server; see `AsyncConversation.erase`."""
-        document = await _send_deletion(id, "erase", server, api_key)
+        document = await _send_deletion(id, "erase", server, api_key, forks=forks)
         return ErasureReceipt.from_json(document["erasure"])
 
     @classmethod
@@ -262,6 +265,10 @@ class RemoteConversation(RemoteRuns[T]):
     async def prepare_message(self, message: str | UserMessage, *, sender: str = "user") -> list[Event]:
         """Raise `NotSupported`: the server prepares messages itself."""
         raise NotSupported("messages are prepared by the server", hint="use send_message")
+
+    async def read_file(self, digest: str) -> bytes:
+        """Raise `NotSupported`: images and files of messages are not read over HTTP. `export` has them."""
+        raise NotSupported("images and files of messages are not read over HTTP", hint="export the conversation")
 
     async def ask(self, question: str) -> str:
         """Return the model's answer to a question about the conversation. Neither is recorded in the log."""
@@ -370,10 +377,13 @@ class RemoteConversation(RemoteRuns[T]):
         await self.aclose()
 
 
-async def _send_deletion(id: UUID | str, mode: DeleteMode, server: str, api_key: str | None) -> JsonObject:
+async def _send_deletion(
+    id: UUID | str, mode: DeleteMode, server: str, api_key: str | None, *, forks: bool = False
+) -> JsonObject:
+    query: JsonObject = {"mode": mode} | ({"forks": True} if forks else {})
     transport = ServerTransport(server, api_key)
     try:
-        return await transport.send("DELETE", f"/api/conversations/{_whole_id(id)}", query={"mode": mode})
+        return await transport.send("DELETE", f"/api/conversations/{_whole_id(id)}", query=query)
     finally:
         await transport.aclose()
 

@@ -221,7 +221,7 @@ class Loop:
                     if self._journal.view.version != self._view_version:
                         return None  # the view was condensed: start again from the log
                     node.request = self._next_request()
-                    await fill_inputs(self._journal.store, [node.request])
+                    await fill_inputs(self._journal.store, self._journal.cid, [node.request])
                 self.steps += 1
             await self._call_listener(run, node)
             node = await _run_node(run, node)

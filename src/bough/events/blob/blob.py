@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
 
-from bough.errors import Unavailable
+from bough.errors import InvalidInput, NotFound, Unavailable
 from bough.events.content import sha256_hex
 from bough.events.side_tables import SideTables
 
@@ -48,16 +50,32 @@ def list_named_bytes(event: Event) -> Iterator[NamedBytes]:
             yield NamedBytes(part.sha256, part.media_type, part.size_bytes)
 
 
-async def read_bytes(store: EventStore, digests: Collection[str]) -> dict[str, bytes]:
-    """Return bytes by digest, omitting those that are missing or do not match their digest.
+async def read_bytes(store: EventStore, cid: UUID, digests: Collection[str]) -> dict[str, bytes]:
+    """Return bytes of a conversation by digest, omitting those that are missing or do not match their digest.
+
+    Bytes are a conversation's if they were stored with an event of its log. An imported log may name the digest of any
+    bytes, also another tenant's: without them in its bundle, it does not get them.
 
     Args:
         digests: Hexadecimal. The bytes of all are in memory at once.
+
+    Raises:
+        NotFound: The conversation does not exist.
     """
+    ranges = await store.lineage(cid)
 
     def read(tables: Tables) -> dict[str, bytes]:
-        rows = {digest: tables.one("blob.read", sha256=bytes.fromhex(digest)) for digest in digests}
-        return {digest: bytes(row[0]) for digest, row in rows.items() if row is not None}
+        places: list[dict[str, int]] = []
+        for owner, lo, hi in ranges:
+            with suppress(NotFound):  # deleted since, with its last fork
+                places.append({"number": tables.number(owner), "lo": lo, "hi": hi})
+        blobs: dict[str, bytes] = {}
+        for digest in digests:
+            sha256 = bytes.fromhex(digest)
+            if any(tables.one("blob.is_used", sha256=sha256, **place) for place in places):
+                row = tables.one("blob.read", sha256=sha256)
+                blobs |= {} if row is None else {digest: bytes(row[0])}
+        return blobs
 
     try:
         blobs = await store.transaction(BLOBS, read, read_only=True)
@@ -66,3 +84,18 @@ async def read_bytes(store: EventStore, digests: Collection[str]) -> dict[str, b
             raise
         return {}  # a read-only store that never had bytes
     return {digest: data for digest, data in blobs.items() if sha256_hex(data) == digest}
+
+
+async def read_file(store: EventStore, cid: UUID, digest: str) -> bytes:
+    """Return the bytes of an image or a file of a conversation.
+
+    Raises:
+        InvalidInput: `digest` is not a SHA-256 in hexadecimal.
+        NotFound: No event of the conversation was stored with such bytes, or they were erased.
+    """
+    if not (isinstance(digest, str) and is_digest(digest)):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidInput(f"not a digest: {digest!r:.80}", hint="give the sha256 of a part of a message")
+    data = (await read_bytes(store, cid, [digest])).get(digest)
+    if data is None:
+        raise NotFound(f"this conversation has no file {digest}", hint="the parts of its messages name their sha256")
+    return data

@@ -98,7 +98,7 @@ async def write_bundle(
             lines.write(_event_as_json(stored))
             count += 1
     for digest in digests:
-        if (blob := await describe_blob(store, digest)) is not None:
+        if (blob := await describe_blob(store, cid, digest)) is not None:
             lines.write(blob)
     lines.sign(count, key)
 
@@ -401,7 +401,7 @@ async def list_digests(events: AsyncIterator[StoredEvent]) -> list[str]:
     return [*digests]
 
 
-async def describe_blob(store: StoreAdmin, digest: str) -> JsonObject | None:
-    """Return the line of a bundle with the bytes of a digest; None if the store has lost them."""
-    data = (await read_bytes(store, [digest])).get(digest)
+async def describe_blob(store: StoreAdmin, cid: UUID, digest: str) -> JsonObject | None:
+    """Return the line of a bundle with the bytes of a digest; None if the conversation has lost them."""
+    data = (await read_bytes(store, cid, [digest])).get(digest)
     return None if data is None else {"blob": digest, "data": b64encode(data).decode()}

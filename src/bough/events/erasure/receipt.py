@@ -16,7 +16,8 @@ ERASURES = SideTables("erasure", "bough.events.erasure")
 
 NOT_COVERED = (
     "exports and backups made before, and copies of the store",
-    "what other conversations wrote about it: summaries, grafts, titles and tags of forks, tasks of sub-agents",
+    "what other conversations wrote about it: summaries, grafts, titles and tags of forks",
+    "conversations of its sub-agents, if it had been deleted before",
     "files of its working folder, unless the folder was made for it",
     "what model providers, webhooks and remote tools received",
     "sums of its usage by day, agent, model and key, and in budgets, with its id",
@@ -43,6 +44,8 @@ class Tenant(NamedTuple):
 class ErasureReceipt:
     """What the erasure of a conversation removed. The store keeps it; it has no content of the conversation.
 
+    An erasure of several conversations has one receipt, which each of their ids returns.
+
     Attributes:
         id: Id of the conversation.
         erased_at: When the content was removed, UTC.
@@ -54,6 +57,8 @@ class ErasureReceipt:
         shared_events: Its events that remain as stubs without content (kind, time, names of tools and models), because
             living forks count them in their logs.
         forks: The living forks that read these stubs.
+        conversations: The conversations that were erased with it: those of its sub-agents and, if requested, its forks.
+            The numbers above are of all of them.
         is_compacted: Whether the store's files were rewritten, so that free space has no remains. If not, `not_covered`
             says why; erasing again repeats it.
         not_covered: What the erasure does not reach.
@@ -69,6 +74,7 @@ class ErasureReceipt:
     tasks: int = 0
     shared_events: int = 0
     forks: tuple[UUID, ...] = ()
+    conversations: tuple[UUID, ...] = ()
     is_compacted: bool = False
     not_covered: tuple[str, ...] = NOT_COVERED
     owner: str | None = None
@@ -80,6 +86,8 @@ class ErasureReceipt:
             f"{self.tasks} tasks",
             f"compacted: {'yes' if self.is_compacted else 'no'}",
         ]
+        if self.conversations:
+            lines.insert(1, f"erased with it: {', '.join(map(str, self.conversations))}")
         if self.forks:
             lines.append(f"stubs without content: {self.shared_events}, read by {', '.join(map(str, self.forks))}")
         return "\n".join([*lines, "not covered:", *(f"  {name}" for name in self.not_covered)])
@@ -91,6 +99,7 @@ class ErasureReceipt:
             "id": str(self.id),
             "erased_at": self.erased_at.isoformat(),
             "forks": [str(fork) for fork in self.forks],
+            "conversations": [str(conversation) for conversation in self.conversations],
             "not_covered": list(self.not_covered),
         }
 
@@ -101,6 +110,8 @@ class ErasureReceipt:
             "id": UUID(document["id"]),
             "erased_at": datetime.fromisoformat(document["erased_at"]),
             "forks": tuple(UUID(fork) for fork in document["forks"]),
+            # Receipts of older versions have none.
+            "conversations": tuple(UUID(conversation) for conversation in document.get("conversations", ())),
             "not_covered": tuple(document["not_covered"]),
         }
         return cls(**{**document, **fields})

@@ -329,16 +329,20 @@ class OwnedStore:
         self._checked_at.pop(cid, None)
         await self._store.delete(cid, mode)
 
-    async def erase(self, cid: UUID, *, compact: bool = True, tenant: Tenant | None = None) -> ErasureReceipt:
-        """Erase a conversation of the owner, or the remains of a deleted one.
+    async def erase(
+        self, cid: UUID, *, others: Collection[UUID] = (), compact: bool = True, tenant: Tenant | None = None
+    ) -> ErasureReceipt:
+        """Erase conversations of the owner, or the remains of a deleted one.
 
         A tenant does not compact the store, because the writers of every tenant would wait.
         """
         if tenant is not None and tenant.owner != self.owner:
             raise make_missing(cid)
-        self._checked_at.pop(cid, None)
+        for id in (cid, *others):
+            self._checked_at.pop(id, None)
         # The owner is checked in the transaction: the row of a deleted conversation has none, and its id can be in use.
-        return await self._store.erase(cid, compact=compact and self.owner is None, tenant=Tenant(self.owner))
+        compact = compact and self.owner is None
+        return await self._store.erase(cid, others=others, compact=compact, tenant=Tenant(self.owner))
 
     async def export(self, cid: UUID, file: IO[bytes], *, key: Any = None, salvage: bool = False) -> None:
         """Write a conversation of the owner to a bundle."""

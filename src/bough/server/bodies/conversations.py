@@ -277,6 +277,13 @@ class Repeat(Form):
     run: Flag = False
 
 
+class TurnPage(Form):
+    """Which page of a conversation's turns to return. `page_id` is the number of its first turn."""
+
+    page_id: Annotated[str, StringConstraints(pattern=r"^[1-9][0-9]{0,14}$")] = "1"
+    limit: int = Field(default=20, ge=1, le=100)
+
+
 class Graft(Form):
     """The events of another conversation that a message describes; `summary` replaces the description."""
 
@@ -293,6 +300,7 @@ class ConversationQuery(Form):
     text: str | None = Field(default=None, max_length=200)
     agent: str | None = Field(default=None, max_length=64)
     root: UUID | None = None
+    project: str | None = Field(default=None, max_length=4096)
     tag: list[str] = Field(default=[], max_length=100)
     created_after: Moment | None = None
     created_before: Moment | None = None
@@ -317,7 +325,8 @@ class ConversationSearch(ConversationPage):
 
     Attributes:
         q: Words, all of which are required; quotes make a phrase, `-word` excludes, `word*` is a prefix. The items of
-            the page are then messages, the newest first, and only `tag`, `since`, `limit` and `page_id` may be given.
+            the page are then messages, the newest first, and only `tag`, `project`, `since`, `limit` and `page_id` may
+            be given.
         since: Only messages at this time or later.
     """
 

@@ -78,6 +78,7 @@ class ListArguments(ToolArguments):
 
     text: str | None = Field(default=None, description="Text that occurs in the title.")
     status: Status | None = None
+    project: str | None = Field(default=None, description="The project that the conversations belong to.")
     limit: int = Field(default=20, ge=1, le=100)
     cursor: str | None = None
 

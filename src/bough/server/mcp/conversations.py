@@ -356,4 +356,4 @@ def parse_overrides(arguments: ForkArguments) -> ForkOverrides:
 
 def parse_filter(arguments: ListArguments) -> ConversationFilter:
     """Return the filter of `list_conversations`."""
-    return ConversationFilter(text=arguments.text, status=arguments.status)
+    return ConversationFilter(text=arguments.text, status=arguments.status, project=arguments.project)

@@ -10,8 +10,10 @@ from fastapi import Query, Request, Response
 from starlette.status import HTTP_201_CREATED, HTTP_304_NOT_MODIFIED
 
 from bough.conversation import Turn
+from bough.conversation.collection import erase_conversation, find_affected
 from bough.conversation.fork.compare import Comparison, compare
 from bough.conversation.fork.orphans import remove_made
+from bough.conversation.log.turns import read_turn_page
 from bough.errors import Conflict, InvalidInput, NotFound
 from bough.events.model import StateChanged
 from bough.events.record import ConversationFilter, ConversationRecord, DeleteMode, MessageQuery, Order
@@ -25,6 +27,7 @@ from bough.server.bodies.conversations import (
     Deletion,
     Graft,
     MessageHit,
+    TurnPage,
 )
 from bough.server.bodies.info import (
     ComparedFile,
@@ -68,7 +71,7 @@ _ORDERS: Mapping[str, Order] = {
     "COST": "cost",
     "COST_DESC": "cost_desc",
 }
-_SEARCH_FIELDS = frozenset({"q", "since", "tag", "limit", "page_id"})
+_SEARCH_FIELDS = frozenset({"q", "since", "tag", "project", "limit", "page_id"})
 
 
 @routes.post("/api/conversations", status_code=HTTP_201_CREATED, responses={200: {"model": ConversationInfo}})
@@ -137,34 +140,37 @@ async def change_conversation(id: ConversationId, body: Change, access: Writer, 
 
 @routes.delete("/api/conversations/{id}", response_model_exclude_none=True)
 async def delete_conversation(
-    id: ConversationId, access: Writer, mode: DeleteMode = "tombstone", if_match: IfMatch = None
+    id: ConversationId,
+    access: Writer,
+    mode: DeleteMode = "tombstone",
+    forks: bool = False,
+    if_match: IfMatch = None,
 ) -> Deletion:
-    """Delete a conversation. `erase` also erases events shared with forks, `cascade` deletes the forks.
+    """Delete a conversation. `cascade` deletes its forks too. `erase` erases its content, also in forks.
 
-    Both need the role admin. `erase` also erases what a deleted conversation left, and returns a receipt.
+    Both need the role admin. `erase` also erases the conversations of its sub-agents, with `forks` its forks, and what
+    a deleted conversation left; it returns a receipt.
     """
     if mode != "tombstone":
         access.caller.require("admin")
-    try:
-        record = await access.store.get(id)
-    except NotFound:
-        if mode != "erase":
-            raise
-        return Deletion(erasure=(await access.store.erase(id)).to_json())
-    require_match(record, if_match)
-    affected = [record] if mode != "cascade" else await _list_branches(access, record)
-    live = await access.services.runs.live_among(affected)
-    if live or any(conversation.status == "running" for conversation in affected):
-        subject = "the conversation" if len(affected) == 1 else "the conversation or one of its forks"
+    if forks and mode != "erase":
+        raise InvalidInput("forks: only with mode=erase", hint="mode=cascade deletes the forks")
+    affected = await find_affected(access.store, str(id), mode, forks=forks)
+    if affected.records and affected.records[0].id == id:
+        require_match(affected.records[0], if_match)
+    live = await access.services.runs.live_among(affected.records)
+    if live or any(conversation.status == "running" for conversation in affected.records):
+        subject = "the conversation" if len(affected.records) == 1 else "the conversation or one of its forks"
         raise Conflict(f"{subject} is running", hint="interrupt it first")
     services, erasure = access.services, None
     if mode == "erase":
-        erasure = (await access.store.erase(id)).to_json()
+        erasure = (await erase_conversation(access.store, services.settings.home, affected)).to_json()
     else:
         await access.store.delete(id, mode)
-    services.states.forget(id)
-    await remove_made(services.store, services.settings.home, affected)
-    await access.services.webhooks.note_deletion(access.caller.tenant, id)
+        await remove_made(services.store, services.settings.home, affected.records)
+    for conversation in affected.records:
+        services.states.forget(conversation.id)
+        await services.webhooks.note_deletion(access.caller.tenant, conversation.id)
     return Deletion(erasure=erasure)
 
 
@@ -173,6 +179,15 @@ async def get_lineage(id: ConversationId, access: Reader) -> LineageInfo:
     """Return the ancestors of a conversation, the root first, followed by the conversation itself."""
     records = [*await access.store.ancestry(id), await access.store.get(id)]
     return LineageInfo(items=[LineageItem.of(record) for record in records])
+
+
+@routes.get("/api/conversations/{id}/turns", response_model=ItemPage[JsonObject])
+async def list_turns(id: ConversationId, query: Annotated[TurnPage, Query()], access: Reader) -> Response:
+    """Return a page of turns: what was said, called and answered, in order. Reads only about the events of the page."""
+    record = await access.store.get(id)
+    first = int(query.page_id)
+    turns, following = await read_turn_page(access.store, id, first, query.limit, head=record.head)
+    return answer_page([turn.as_json() for turn in turns], None if following is None else str(following))
 
 
 @routes.get("/api/conversations/{id}/compare/{other}")
@@ -226,19 +241,7 @@ async def _make_list_item(access: Access, record: ConversationRecord, *, full: b
     return summarize(record, running=running)
 
 
-async def _list_branches(access: Access, record: ConversationRecord) -> list[ConversationRecord]:
-    """Return a conversation with all forks below it. O(forks)."""
-    branches, pending = list[ConversationRecord](), [record]
-    while pending:
-        branch = pending.pop()
-        branches.append(branch)
-        pending += await access.store.children(branch.id)
-    return branches
-
-
 async def _info_or_none(access: Access, id: UUID) -> ConversationInfo | None:
-    from bough.errors import NotFound
-
     try:
         return await info(access, id)
     except NotFound:
@@ -247,9 +250,12 @@ async def _info_or_none(access: Access, id: UUID) -> ConversationInfo | None:
 
 async def _search_messages(query: ConversationSearch, text: str, access: Access) -> Response:
     if not query.model_fields_set <= _SEARCH_FIELDS:
-        raise InvalidInput("q: some other parameter only lists conversations", hint="give tag, since, limit or page_id")
+        raise InvalidInput(
+            "q: some other parameter only lists conversations", hint="give tag, project, since, limit or page_id"
+        )
     tags, since = _parse_tags(query.tag), query.since
-    message_query = MessageQuery(text=text, tags=tags, since=since, limit=query.limit, cursor=query.page_id)
+    narrowed: Any = {"tags": tags, "since": since, "project": query.project}
+    message_query = MessageQuery(text=text, limit=query.limit, cursor=query.page_id, **narrowed)
     page = await access.store.search(message_query)
     return answer_page([MessageHit.of(hit) for hit in page.items], page.next_cursor)
 
@@ -271,6 +277,7 @@ def _parse_filter(query: ConversationQuery) -> ConversationFilter:
         text=query.text,
         agent=query.agent,
         root=query.root,
+        project=query.project,
         created_after=query.created_after,
         created_before=query.created_before,
         updated_after=query.updated_after,

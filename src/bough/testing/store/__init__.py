@@ -14,7 +14,19 @@ from __future__ import annotations
 
 import pytest
 
-_PARTS = ("appending", "bundles", "conversations", "deletion", "forks", "leases", "lists", "reading", "scans", "tails")
+_PARTS = (
+    "appending",
+    "bundles",
+    "conversations",
+    "deletion",
+    "erasing",
+    "forks",
+    "leases",
+    "lists",
+    "reading",
+    "scans",
+    "tails",
+)
 pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))  # makes failed assertions show their values
 
 from bough.events.store import StoreAdmin  # noqa: E402
@@ -22,6 +34,7 @@ from bough.testing.store.appending import AppendingContract  # noqa: E402
 from bough.testing.store.bundles import BundlesContract  # noqa: E402
 from bough.testing.store.conversations import ConversationsContract  # noqa: E402
 from bough.testing.store.deletion import DeletionContract  # noqa: E402
+from bough.testing.store.erasing import ErasingContract, SearchingContract  # noqa: E402
 from bough.testing.store.forks import ForksContract  # noqa: E402
 from bough.testing.store.leases import LeasesContract  # noqa: E402
 from bough.testing.store.lists import ListsContract  # noqa: E402
@@ -39,6 +52,8 @@ class EventStoreContract(
     ListsContract,
     LeasesContract,
     DeletionContract,
+    ErasingContract,
+    SearchingContract,
     BundlesContract,
     ScansContract,
 ):

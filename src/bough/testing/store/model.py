@@ -245,7 +245,9 @@ class ModelEventStore(BaseEventStore):
                 raise InvalidInput(f"unknown delete mode {mode!r}", hint="use tombstone, erase or cascade")
             self._mark_deleted(cid)
 
-    async def erase(self, cid: UUID, *, compact: bool = True, tenant: Tenant | None = None) -> ErasureReceipt:
+    async def erase(
+        self, cid: UUID, *, others: Collection[UUID] = (), compact: bool = True, tenant: Tenant | None = None
+    ) -> ErasureReceipt:
         """Erase a conversation. See `EventStore.erase`."""
         with self._open():
             log, earlier = self._logs.get(cid), self._receipts.get(cid)
@@ -254,26 +256,40 @@ class ModelEventStore(BaseEventStore):
                 raise faults.no_remains(cid)
             if log is None:
                 return cast("ErasureReceipt", earlier)
-            sizes = self._erase(log)
+            logs = {cid: log} | self._list_others(cid, others, tenant)
+            sizes = [size for member in logs.values() for size in self._erase(member)]
             if log.record.deleted and not sizes and earlier is not None:
                 return earlier
-            heads = [id for id, other in self._logs.items() if id != cid and not other.record.deleted]
-            forks = tuple(id for id in heads if cid in [owner for owner, *_ in self._ranges(id)])
-            if not log.record.deleted:
-                self._mark_deleted(cid)
-            shared = len(log.own) if cid in self._logs else 0
+            heads = [id for id, other in self._logs.items() if id not in logs and not other.record.deleted]
+            forks = tuple(id for id in heads if logs.keys() & {owner for owner, *_ in self._ranges(id)})
+            for id, member in logs.items():
+                if not member.record.deleted:
+                    self._mark_deleted(id)
+            shared = sum(len(member.own) for id, member in logs.items() if id in self._logs)
             receipt = ErasureReceipt(
                 id=cid,
                 erased_at=self._clock.now(),
                 events=len(sizes),
                 bytes=sum(sizes),
                 shared_events=shared,
-                forks=forks,
+                forks=tuple(sorted(forks)),
+                conversations=tuple(id for id in logs if id != cid),
                 is_compacted=True,
                 owner=None if owner is None else owner.owner,
             )
-            self._receipts[cid] = receipt
+            self._receipts |= dict.fromkeys(logs, receipt)
             return receipt
+
+    def _list_others(self, cid: UUID, others: Collection[UUID], tenant: Tenant | None) -> dict[UUID, _Log]:
+        logs: dict[UUID, _Log] = {}
+        for id in others:
+            log = None if id == cid else self._logs.get(id)
+            if log is None or log.record.deleted:
+                continue
+            if tenant is not None and log.record.owner != tenant.owner:
+                raise faults.no_remains(id)
+            logs[id] = log
+        return logs
 
     def _find_owner(self, log: _Log | None, earlier: ErasureReceipt | None) -> Tenant | None:
         if log is not None:

@@ -69,6 +69,7 @@ def delete(
     erase: Annotated[
         bool, typer.Option("--erase", help="As --mode erase: leave no byte of it in the store, and show a receipt.")
     ] = False,
+    forks: Annotated[bool, typer.Option("--forks", help="With --erase: erase all its forks too.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be deleted.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Interrupt it first if it is running.")] = False,
@@ -80,10 +81,12 @@ def delete(
     name = Target.parse_name(id)
     delete_mode = _parse_mode(mode)
     if erase and delete_mode == "cascade":
-        raise InvalidInput("--erase does not erase forks", hint="erase each fork by its id, then this conversation")
+        raise InvalidInput("--erase and --mode cascade cannot be combined", hint="--erase --forks erases the forks too")
     delete_mode = "erase" if erase else delete_mode
+    if forks and delete_mode != "erase":
+        raise InvalidInput("--forks belongs to --erase", hint="--mode cascade deletes the forks without erasing them")
     settings = options.load_settings(home, store)
-    affected = asyncio.run(_find_affected(settings, name, delete_mode))
+    affected = asyncio.run(_find_affected(settings, name, delete_mode, forks=forks))
     records, receipt = affected.records, None
     if not dry_run:
         _confirm(affected, delete_mode, yes=yes, json=json)
@@ -137,9 +140,9 @@ async def _set_tags(
         return await store.get(record.id)
 
 
-async def _find_affected(settings: Settings, name: str, mode: DeleteMode) -> Affected:
+async def _find_affected(settings: Settings, name: str, mode: DeleteMode, *, forks: bool) -> Affected:
     async with options.open_settings_store(settings) as store:
-        return await find_affected(store, name, mode)
+        return await find_affected(store, name, mode, forks=forks)
 
 
 async def _delete(

@@ -362,11 +362,13 @@ class RelationalEventStore(BaseEventStore):
             return
         await self._write(lambda log: log.delete(cid, mode), may_take_long=True)
 
-    async def erase(self, cid: UUID, *, compact: bool = True, tenant: Tenant | None = None) -> ErasureReceipt:
-        """Erase a conversation and compact the store. See `EventStore.erase`."""
+    async def erase(
+        self, cid: UUID, *, others: Collection[UUID] = (), compact: bool = True, tenant: Tenant | None = None
+    ) -> ErasureReceipt:
+        """Erase conversations and compact the store. See `EventStore.erase`."""
         await self._prepare([ERASURES])
         statements = self._statements[ERASURES]
-        erased = await self._write(lambda log: log.erase(cid, statements, tenant), may_take_long=True)
+        erased = await self._write(lambda log: log.erase(cid, others, statements, tenant), may_take_long=True)
         if erased.is_compacted:
             return erased  # the receipt of an earlier erasure
         failure: str | None = "only the store's operator compacts it"

@@ -6,7 +6,7 @@ Each method is one request inside a transaction. It either raises before it writ
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, NamedTuple, Protocol, cast
@@ -152,10 +152,13 @@ class RelationalWriting(RelationalReading):
             raise InvalidInput(f"unknown delete mode {mode!r}", hint="use tombstone, erase or cascade")
         self._mark_deleted(cid)
 
-    def erase(self, cid: UUID, statements: Mapping[str, str], tenant: Tenant | None) -> ErasureReceipt:
+    def erase(
+        self, cid: UUID, others: Collection[UUID], statements: Mapping[str, str], tenant: Tenant | None
+    ) -> ErasureReceipt:
         """Erase a conversation or the remains of a deleted one, and return the receipt, before any compaction.
 
         Args:
+            others: See `EventStore.erase`.
             statements: Those of `ERASURES`.
             tenant: See `EventStore.erase`.
         """
@@ -167,16 +170,19 @@ class RelationalWriting(RelationalReading):
             raise faults.no_remains(cid)
         if row is None:
             return cast("ErasureReceipt", earlier)
-        readers = tuple(UUID(bytes=id) for (id,) in self.run("readers", cid=row.number))
+        rows = {cid: row} | self._lock_others(cid, others, tenant)
+        readers = {UUID(bytes=id) for member in rows.values() for (id,) in self.run("readers", cid=member.number)}
         # Before the stubs: their update fires the triggers that delete rows of side tables.
         counts_before = self.count_rows()
-        events, size = self._erase(row)
+        erased = [self._erase(member) for member in rows.values()]
+        events, size = (sum(numbers) for numbers in zip(*erased, strict=True))
         # A tombstone may have content again: an import can revive it after an erasure.
         if row.deleted and events == 0 and earlier is not None:
             return earlier
-        if not row.deleted:
-            self._mark_deleted(cid)
-        counts_after, remains = self.count_rows(), self.lock_row(cid)
+        for id, member in rows.items():
+            if not member.deleted:
+                self._mark_deleted(id)
+        counts_after, all_remains = self.count_rows(), [self.lock_row(id) for id in rows]
         blobs, kept_states, tasks = (
             counts_before.get(name, 0) - counts_after.get(name, 0) for name in ("blob", "snapshot", "task")
         )
@@ -188,13 +194,27 @@ class RelationalWriting(RelationalReading):
             blobs=blobs,
             kept_states=kept_states,
             tasks=tasks,
-            shared_events=0 if remains is None else remains.head - remains.base,
-            forks=readers,
+            shared_events=sum(remains.head - remains.base for remains in all_remains if remains is not None),
+            forks=tuple(sorted(readers - rows.keys())),
+            conversations=tuple(id for id in rows if id != cid),
             not_covered=(f"{NOT_COMPACTED}: it was not rewritten; erase it again to repeat that", *NOT_COVERED),
             owner=None if owner is None else owner.owner,
         )
-        self.save_receipt(receipt, statements)
+        for id in rows:
+            self.query(statements[f"{ERASURES.name}.put"], {"id": id, "receipt": receipt.dump()})
         return receipt
+
+    def _lock_others(self, cid: UUID, others: Collection[UUID], tenant: Tenant | None) -> dict[UUID, ConversationRow]:
+        """Return the rows of conversations that are erased with `cid`, without deleted ones."""
+        rows: dict[UUID, ConversationRow] = {}
+        for id in others:
+            row = None if id == cid else self.lock_row(id)
+            if row is None or row.deleted:
+                continue
+            if tenant is not None and self.get(id).owner != tenant.owner:
+                raise faults.no_remains(id)
+            rows[id] = row
+        return rows
 
     def _find_owner(self, cid: UUID, row: ConversationRow | None, earlier: ErasureReceipt | None) -> Tenant | None:
         """Return to whom a conversation or its remains belong; None if that is no longer known.
@@ -209,8 +229,11 @@ class RelationalWriting(RelationalReading):
         return None if earlier is None else Tenant(earlier.owner)
 
     def save_receipt(self, receipt: ErasureReceipt, statements: Mapping[str, str]) -> None:
-        """Write a receipt, or replace it."""
-        self.query(statements[f"{ERASURES.name}.put"], {"id": receipt.id, "receipt": receipt.dump()})
+        """Replace a receipt under the ids of all its conversations, unless one of them has a newer receipt."""
+        for id in (receipt.id, *receipt.conversations):
+            [(text,)] = self.query(statements[f"{ERASURES.name}.read"], {"id": id})
+            if ErasureReceipt.load(text).erased_at == receipt.erased_at:
+                self.query(statements[f"{ERASURES.name}.put"], {"id": id, "receipt": receipt.dump()})
 
     def prune(self, cid: UUID, before: int, *, dry_run: bool) -> int | None:
         """Delete a conversation that is not in use and has not changed since `before`.
