@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bough.agents.models.planner.prompt import PromptCommand
+from bough.agents.models.planner.prompt import Need, Prompt, PromptCommand
 from bough.agents.models.planner.rank import RankedSkill
 from bough.agents.models.planner.view import Done
 from bough.types import JsonObject
@@ -83,10 +83,34 @@ def wants_inputs(skill: str, wanted: str) -> str:
 NOTHING_FITS = "Nothing fits: no skill here covers that request, and without a language model I do not guess."
 """How the planner's answer starts if no skill covers a request."""
 
+NOT_RUN = "Not run:"
+"""How it starts if a skill covers a part of the request only, or two skills cover it."""
+
 
 def nothing_fits(entries: Sequence[RankedSkill]) -> str:
     """Return that no skill fits, and which skills there are."""
     return f"{NOTHING_FITS}\n\n{_offer(entries)}"
+
+
+def not_understood(skill: str, missing: Sequence[Need], prompt: Prompt) -> str:
+    """Return that nothing is run because the skill takes nothing of some words, and what to type."""
+    if refused := [need.text for need in missing if need.kind == "not"]:
+        return f"{NOT_RUN} the request says not to ({_quote(refused)}). Ask only for what is to be done."
+    words = _quote([need.text for need in missing])
+    return f"{NOT_RUN} {skill} fits best, but I do not know what to do about {words}.\nTo run it without: {_type(skill, prompt)}"
+
+
+def fits_two(skill: str, rival: str, prompt: Prompt) -> str:
+    """Return that nothing is run because two skills fit equally well, and what to type."""
+    return f"{NOT_RUN} {skill} and {rival} fit equally well.\nType {_type(skill, prompt)} or {_type(rival, prompt)}"
+
+
+def _quote(words: Sequence[str]) -> str:
+    return ", ".join(f"“{word}”" for word in words)
+
+
+def _type(skill: str, prompt: Prompt) -> str:
+    return shlex.join([f"/{skill}", *prompt.args])
 
 
 def no_such_skill(name: str, near: Sequence[str], entries: Sequence[RankedSkill]) -> str:
