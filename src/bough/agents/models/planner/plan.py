@@ -169,7 +169,7 @@ def _account(turn: PlannerTurn, choice: Choice, loaded: Loaded) -> PlannedCall |
     around = read_around(loaded.text, choice.script) if len(loaded.scripts) > 1 else ""
     missing = find_missing(prompt, RankedSkill(name=choice.skill, text=f"{text}. {around} {loaded.text if is_active else ''}"))
     if is_active:  # its trigger stands in the message, and is in no text that the planner sees
-        missing = tuple(need for need in missing if need.kind in {"not", "number"})
+        missing = tuple(need for need in missing if need.kind in {"not", "value"})
     if _was_given(turn, choice.skill):
         missing = tuple(need for need in missing if need.kind != "pair")
     if missing:

@@ -35,7 +35,7 @@ _WORD = re.compile(r"[^\W_]+")
 _PIECE = re.compile(rf"{_MARK}|[^\W_]+|[^\w\s]")
 _SPELLING = re.compile(r"(?<=\w\w\w)([iy])s(?=(?:e|ed|es|er|ers|ing|ation|ations)\b)")
 _NOT = re.compile(r"\b(do|does|did|is|are|was|were|ca|wo|should|could|would|must|need|has|have|had|ai|sha)n['’]?t\b|\bcan(?:not|['’]t)\b")
-_PUNCTUATION = frozenset(".,;:!?()'\"…-–—/’‘“”`[]\\")
+_PUNCTUATION = frozenset("&.,;:!?()'\"…-–—/’‘“”`[]\\")
 _EXCLUSION = re.compile(
     rf"\b(?:and |but )?(?:(?:do )?(?:not|never)(?: (?:touch|include|use|read|open))?|except(?: for)?|excluding|exclude|ignoring|ignore"
     rf"|without|skip|skipping|leaving out|leave out)\s+{_MARK}(?:[\s,;&]*(?:\b(?:and|or)\b)?[\s,;&]*{_MARK})*"
@@ -71,7 +71,7 @@ class Need:
     Attributes:
         text: The words of the message.
         query: What a skill must match to account for it, in the language of FTS5; empty if no skill can.
-        kind: `word` and `number` may still be accounted for by an option of the script; `not` (a negation), `role` (a
+        kind: `word` and `value` (a number, a time, a quotation) may still be accounted for by an option of the script; `not` (a negation), `role` (a
             verb, a target, a type of file) and `phrase` may not. `pair` is a `name=value`.
     """
 
@@ -255,7 +255,7 @@ def _read_argument(name: str, *, is_named: bool) -> Iterator[Need]:
     if name.startswith(("http://", "https://")):
         yield Need(text=name, query=_any(*word_list("url", "formats")), kind="role")
     elif not kind and not _is_path(name) and not is_named:
-        yield Need(text=f"'{name}'", query="")
+        yield Need(text=f"'{name}'", query="", kind="value")
     elif kind in word_list("names", "formats"):
         yield Need(text=name, query=f'formats : ("{kind}" OR "any")', kind="file")
 
@@ -269,7 +269,7 @@ def _read_word(word: str, before: str, after: Sequence[str], names: Sequence[str
     if word in word_list("negations"):
         yield Need(text=text, query=_any(f"{word} {following}") if word.isalpha() and following.isalpha() else "", kind="not")
     elif word.isdigit() or not word.isalnum() or word in word_list("numbers"):
-        yield Need(text=text, query=_any(f"{word} {following}") if word.isalpha() and following.isalpha() else "", kind="number")
+        yield Need(text=text, query=_any(f"{word} {following}") if word.isalpha() and following.isalpha() else "", kind="value")
     elif word in word_list("targets"):
         if argument or (following.isalnum() and (word != "to" or following not in word_list("stop") | word_list("general"))):
             said = _any(*(f"{target} {_read_kind(argument) or following}" for target in word_list("targets")))
@@ -286,7 +286,7 @@ def _read_word(word: str, before: str, after: Sequence[str], names: Sequence[str
     elif is_free and before in word_list("determiners") and following in {"column", "field", "section"}:
         yield Need(text=text, query="")
     elif not is_free and not (argument and word in word_list("prepositions")):
-        kind = "number" if word in word_list("times") else "word"
+        kind = "value" if word in word_list("times") else "word"
         yield Need(text=word, query=_any(word, *word_list(word, "synonyms")), kind=kind)
 
 
