@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from bough.agents.models.planner.prompt import Need, Prompt, PromptCommand
@@ -93,24 +93,29 @@ def nothing_fits(entries: Sequence[RankedSkill]) -> str:
 
 
 def not_understood(skill: str, missing: Sequence[Need], prompt: Prompt) -> str:
-    """Return that nothing is run because the skill takes nothing of some words, and what to type."""
+    """Return that nothing is run because the skill does not account for some words, and what to type."""
+    texts = {need.text for need in missing}
     if refused := [need.text for need in missing if need.kind == "not"]:
         return f"{NOT_RUN} the request says not to ({_quote(refused)}). Ask only for what is to be done."
-    words = _quote([need.text for need in missing])
-    return f"{NOT_RUN} {skill} fits best, but I do not know what to do about {words}.\nTo run it without: {_type(skill, prompt)}"
+    if files := [need.text for need in missing if need.kind == "file"]:
+        reason = f"{skill} cannot be used on {_quote(files)}."
+    else:
+        reason = f"{skill} fits best, but I do not know what to do about {_quote(dict.fromkeys(n.text for n in missing))}."
+    command = _type(skill, [argument for argument in prompt.args if argument not in texts])
+    return f"{NOT_RUN} {reason}\nTo run it without: {command}"
 
 
 def fits_two(skill: str, rival: str, prompt: Prompt) -> str:
     """Return that nothing is run because two skills fit equally well, and what to type."""
-    return f"{NOT_RUN} {skill} and {rival} fit equally well.\nType {_type(skill, prompt)} or {_type(rival, prompt)}"
+    return f"{NOT_RUN} {skill} and {rival} fit equally well.\nType {_type(skill, prompt.args)} or {_type(rival, prompt.args)}"
 
 
-def _quote(words: Sequence[str]) -> str:
+def _quote(words: Iterable[str]) -> str:
     return ", ".join(f"“{word}”" for word in words)
 
 
-def _type(skill: str, prompt: Prompt) -> str:
-    return shlex.join([f"/{skill}", *prompt.args])
+def _type(skill: str, args: Sequence[str]) -> str:
+    return shlex.join([f"/{skill}", *args])
 
 
 def no_such_skill(name: str, near: Sequence[str], entries: Sequence[RankedSkill]) -> str:

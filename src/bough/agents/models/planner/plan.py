@@ -8,9 +8,9 @@ from difflib import get_close_matches
 from typing import cast
 
 from bough.agents.models.planner import answer
-from bough.agents.models.planner.prompt import Prompt, PromptCommand, read_command, read_prompt
+from bough.agents.models.planner.prompt import Need, Prompt, PromptCommand, read_command, read_prompt
 from bough.agents.models.planner.rank import RankedSkill, best_of, find_jobs, find_missing
-from bough.agents.models.planner.skill import Loaded, pick_file, pick_script, pick_section, read_around, read_skill
+from bough.agents.models.planner.skill import Loaded, find_surplus, pick_file, pick_script, pick_section, read_around, read_skill
 from bough.agents.models.planner.view import DELEGATE, LOADERS, READER, RUNNER, Done, PlannerTurn
 from bough.skills.match.inputs import parse_pairs
 from bough.skills.model import InputMetadata
@@ -172,6 +172,8 @@ def _account(turn: PlannerTurn, choice: Choice, loaded: Loaded) -> PlannedCall |
         missing = tuple(need for need in missing if need.kind in {"not", "value"})
     if _was_given(turn, choice.skill):
         missing = tuple(need for need in missing if need.kind != "pair")
+    surplus = find_surplus(loaded, choice.script, prompt.args)
+    missing += tuple(Need(text=argument, query="", kind="file") for argument in surplus)
     if missing:
         return Refusal(answer.not_understood(choice.skill, missing, prompt))
     return _run(replace(choice, args=(*(prompt.args or choice.args), *prompt.options)))

@@ -156,7 +156,7 @@ def read_prompt(message: str, documented: Mapping[str, bool] | None = None) -> P
     return Prompt(
         words=content_words(rest),
         args=args,
-        kinds=tuple(dict.fromkeys(filter(None, map(_read_kind, args)))),
+        kinds=tuple(dict.fromkeys(filter(None, map(read_kind, args)))),
         needs=tuple(dict.fromkeys([*pairs, *_read_needs(rest, names)])),
         options=options,
     )
@@ -188,7 +188,7 @@ def _take_exclusions(text: str, names: Sequence[str]) -> str:
     excluded = {_read_mark(mark, names) for found in _EXCLUSION.finditer(text) for mark in re.findall(_MARK, found[0])}
     rest = re.sub(_MARK, lambda mark: "" if _read_mark(mark[0], names) in excluded else mark[0], _EXCLUSION.sub(" ", text))
     remaining = [_read_mark(mark, names) for mark in re.findall(_MARK, rest)]
-    return rest if remaining and all(_read_kind(name) and "*" not in name for name in remaining) else text
+    return rest if remaining and all(read_kind(name) and "*" not in name for name in remaining) else text
 
 
 def _take_options(text: str, names: Sequence[str], documented: Mapping[str, bool]) -> tuple[str, tuple[str, ...]]:
@@ -251,11 +251,11 @@ def _is_named(before: str, after: Sequence[str], names: Sequence[str]) -> bool:
 
 
 def _read_argument(name: str, *, is_named: bool) -> Iterator[Need]:
-    kind = _read_kind(name)
+    kind = read_kind(name)
     if name.startswith(("http://", "https://")):
         yield Need(text=name, query=_any(*word_list("url", "formats")), kind="role")
     elif not kind and not _is_path(name) and not is_named:
-        yield Need(text=f"'{name}'", query="", kind="value")
+        yield Need(text=f"'{name}'", query="", kind="word" if re.search(r"\w", name) else "value")
     elif kind in word_list("names", "formats"):
         yield Need(text=name, query=f'formats : ("{kind}" OR "any")', kind="file")
 
@@ -265,14 +265,15 @@ def _read_word(word: str, before: str, after: Sequence[str], names: Sequence[str
     following = after[0] if after else ""
     is_free = word in word_list("stop") or word in word_list("general")
     argument = _read_mark(following, names) if re.fullmatch(_MARK, following) else ""
-    text = f"{word} {argument or following}".strip()
+    text = f"{word} {argument or following}" if argument or following.isalnum() else word
     if word in word_list("negations"):
         yield Need(text=text, query=_any(f"{word} {following}") if word.isalpha() and following.isalpha() else "", kind="not")
     elif word.isdigit() or not word.isalnum() or word in word_list("numbers"):
-        yield Need(text=text, query=_any(f"{word} {following}") if word.isalpha() and following.isalpha() else "", kind="value")
+        phrase = f"{word} {following}" if word.isalpha() and following.isalpha() else ""
+        yield Need(text=phrase or word, query=_any(phrase) if phrase else "", kind="value")
     elif word in word_list("targets"):
-        if argument or (following.isalnum() and (word != "to" or following not in word_list("stop") | word_list("general"))):
-            said = _any(*(f"{target} {_read_kind(argument) or following}" for target in word_list("targets")))
+        if argument or (following.isalpha() and (word != "to" or following not in word_list("stop") | word_list("general"))):
+            said = _any(*(f"{target} {read_kind(argument) or following}" for target in word_list("targets")))
             yield Need(text=text, query=said if argument or word != "to" else f'verbs : "{following}" OR {said}', kind="role")
     elif word in word_list("produce"):
         head = _find_head(after)
@@ -285,7 +286,7 @@ def _read_word(word: str, before: str, after: Sequence[str], names: Sequence[str
         yield Need(text=word, query=f'verbs : "{word}"', kind="role")
     elif is_free and before in word_list("determiners") and following in {"column", "field", "section"}:
         yield Need(text=text, query="")
-    elif not is_free and not (argument and word in word_list("prepositions")):
+    elif not is_free and before not in word_list("targets") and not (argument and word in word_list("prepositions")):
         kind = "value" if word in word_list("times") else "word"
         yield Need(text=word, query=_any(word, *word_list(word, "synonyms")), kind=kind)
 
@@ -356,7 +357,7 @@ def _is_path(token: str) -> bool:
     return bool(_DOTFILE.fullmatch(token) or (_FILE.fullmatch(token) and len(stem) + len(extension) > 2))
 
 
-def _read_kind(name: str) -> str:
+def read_kind(name: str) -> str:
     """Return the type of a file by its ending, as skills call it; empty without one."""
     stem, _, extension = re.split(r"[/\\]", name)[-1].rpartition(".")
     if not stem or not re.fullmatch(r"[A-Za-z][A-Za-z0-9]{0,9}", extension):

@@ -15,6 +15,7 @@ from bough.agents.models.planner.prompt import Need, Prompt, clauses, normalise,
 
 _NAME_WEIGHT = 4.0
 _RIVAL = 0.9
+_ADVICE = re.compile(r"\b(?:use )?(?:when|if|whenever) asked\b(?: for| about| to)?|\buse (?:this |it )?(?:when|if|whenever)\b")
 _VERBS = re.compile(r"(?:^|[.;!?]\s+|\bto )(\w+(?:(?:, | or | and |, or |, and )\w+)*)")
 
 
@@ -81,7 +82,7 @@ def find_jobs(entries: Sequence[RankedSkill], message: str) -> list[Job]:
         several = list(_split(index, entries, message))
     if len(several) > 1:
         args = read_prompt(message).args
-        return [job if job.prompt.args else replace(job, prompt=replace(job.prompt, args=args)) for job in several]
+        return [job if job.prompt.args or job.missing else replace(job, prompt=replace(job.prompt, args=args)) for job in several]
     return [whole] if whole else []
 
 
@@ -121,14 +122,19 @@ def _find_job(index: Index, entries: Sequence[RankedSkill], message: str) -> Job
     in_name = [index.match(f'"{word}"', "name") for word in words if prompt.args]
     fits: list[tuple[float, Job]] = []
     half: Job | None = None
+    general = [index.match(f'"{word}"', "name") for word in words if word in word_list("general")]
+    acts = [index.match(f'"{word}"') for word in words if word in word_list("acts")]
     for row, score in index.rank([*words, *similar]).items():
         missing = tuple(need for need in prompt.needs if row not in matched[need] and need.text not in prompt.echoed)
         job = Job(skill=entries[row].name, message=message, prompt=prompt, missing=missing)
+        asked = [need.text for need in prompt.needs if need.kind in {"word", "role"} and row in matched[need]]
         covered = sum(row in rows for rows in literal)
-        is_asked = any(row in matched[need] for need in prompt.needs if need.kind in {"word", "role"})
-        if not missing and (is_asked or any(row in rows for rows in in_name)):
+        covered += sum(row in rows for rows in general) if asked else 0
+        says_what = bool(asked) and (bool(prompt.args) or not word_list("qualities").issuperset(asked))
+        is_named = any(row in rows for rows in in_name) and all(row in rows for rows in acts)
+        if not missing and (says_what or is_named):
             fits.append((score, job))
-        elif half is None and covered > sum(need.kind in {"word", "role", "phrase"} for need in missing):
+        elif half is None and missing and covered > sum(need.kind in {"word", "role"} for need in missing):
             half = job
     if len(fits) > 1 and fits[1][0] >= _RIVAL * fits[0][0]:
         return replace(fits[0][1], rival=fits[1][1].skill)
@@ -149,7 +155,7 @@ def best_of(entries: Sequence[RankedSkill], words: Iterable[str]) -> RankedSkill
 
 def _read_columns(entry: RankedSkill) -> tuple[str, str, str, str]:
     """Return the name and the text of `entry`, the verbs of what it does, and the formats of files it is for."""
-    name, text = normalise(entry.name), normalise(entry.text)
+    name, text = normalise(entry.name), _ADVICE.sub(" ", normalise(entry.text))
     verbs = [*re.split(r"[-_]", name)[-1:], *_VERBS.findall(text)]
     formats = sorted(word_list("names", "formats").intersection(re.findall(r"\w+", text)))
     return name, text, " ".join(verbs), " ".join(formats or ["any"])

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import unescape
 from pathlib import PurePosixPath
 
-from bough.agents.models.planner.prompt import Prompt, content_words
+from bough.agents.models.planner.prompt import Prompt, content_words, read_kind
 from bough.agents.models.planner.rank import RankedSkill, best_of
 from bough.types import Json
 
@@ -75,6 +75,19 @@ def pick_script(loaded: Loaded, prompt: Prompt) -> str:
     return best_of(
         [RankedSkill(name=script, text=read_around(loaded.text, script)) for script in loaded.scripts], words
     ).name
+
+
+def find_surplus(loaded: Loaded, script: str, args: Sequence[str]) -> tuple[str, ...]:
+    """Return the arguments that are no use to a script documented as `script FILE` or `script [FOLDER]`, in code."""
+    usage = re.search(rf"{re.escape(script)}((?: \[?[A-Z_]+(?:\.\.\.)?\]?)+)`", loaded.text)
+    if usage is None:
+        return ()
+    places = re.findall(r"[A-Z_]+", usage[1])
+    if all(place in {"DIR", "DIRECTORY", "FOLDER", "REPOSITORY"} for place in places):
+        args_of_files = tuple(arg for arg in args if read_kind(arg))
+        if args_of_files:
+            return args_of_files
+    return () if "..." in usage[1] else tuple(args[len(places) :])
 
 
 def pick_section(loaded: Loaded, prompt: Prompt, *, skill: str) -> str:
