@@ -154,7 +154,7 @@ def read_prompt(message: str, documented: Mapping[str, bool] | None = None) -> P
     rest, options = _take_options(rest, names, documented or {})
     args = tuple(dict.fromkeys(_read_mark(mark, names) for mark in re.findall(_MARK, rest)))
     return Prompt(
-        words=content_words(rest),
+        words=content_words(_compile("idioms").sub(" ", rest)),
         args=args,
         kinds=tuple(dict.fromkeys(filter(None, map(read_kind, args)))),
         needs=tuple(dict.fromkeys([*pairs, *_read_needs(rest, names)])),
