@@ -42,7 +42,7 @@ MISSED = {
     "summarise recent commits for the team",
     "wordcount README.md",
 }
-"""What is refused because of a word that nothing accounts for (`revenue`, `team`, `docs`); it is named where a skill fits."""
+"""What is refused because of a word that nothing accounts for (`revenue`, `team`, `docs`)."""
 
 Start: TypeAlias = Callable[[], Awaitable[AsyncConversation]]
 

@@ -20,11 +20,43 @@ from bough.skills import SkillRegistry
 EXAMPLES = Path(__file__).parents[4] / "examples" / "skills"
 TOOLS = frozenset({"load_skill", "run_skill_script"})
 NEGATIONS = (
-    "don't", "don’t", "dont", "do not", "please do not", "never", "you must not", "you should not", "you can't", "cannot",
-    "no need to", "stop", "avoid", "skip", "without", "refrain from", "forget to", "under no circumstances", "no longer",
-    "there is no reason to", "instead of", "rather than", "anything but", "hands off:", "cancel:", "let's not", "nobody may",
-    "I won't", "not", "no,", "we shouldn't", "ignore this:", "except", "leave out", "neither", "hardly",
-)  # fmt: skip
+    "don't",
+    "don’t",
+    "dont",
+    "do not",
+    "please do not",
+    "never",
+    "you must not",
+    "you should not",
+    "you can't",
+    "cannot",
+    "no need to",
+    "stop",
+    "avoid",
+    "skip",
+    "without",
+    "refrain from",
+    "forget to",
+    "under no circumstances",
+    "no longer",
+    "there is no reason to",
+    "instead of",
+    "rather than",
+    "anything but",
+    "hands off:",
+    "cancel:",
+    "let's not",
+    "nobody may",
+    "I won't",
+    "not",
+    "no,",
+    "we shouldn't",
+    "ignore this:",
+    "except",
+    "leave out",
+    "neither",
+    "hardly",
+)
 
 
 def read_entries() -> tuple[RankedSkill, ...]:
@@ -48,7 +80,7 @@ RUNNABLE = [prompt for prompt, outcome in PROMPTS if outcome != "refuse"]
 
 
 def decide(message: str) -> str:
-    """Return the runs that the planner starts for `message`, `refuse` without one; skills are loaded as they are on disk."""
+    """Return the runs that the planner starts for `message`, `refuse` without one; skills are read from disk."""
     turn = PlannerTurn(message=message, entries=ENTRIES, tools=TOOLS)
     runs: list[str] = []
     while isinstance(step := plan(turn), PlannedCall):

@@ -86,20 +86,27 @@ def test_what_the_best_skill_does_not_account_for_is_named() -> None:
 
 
 def test_two_skills_that_fit_equally_well_are_both_named() -> None:
-    twins = [RankedSkill(name="first-tally", text="Tallies words."), RankedSkill(name="second-tally", text="Tallies words.")]
+    twins = [
+        RankedSkill(name="first-tally", text="Tallies words."),
+        RankedSkill(name="second-tally", text="Tallies words."),
+    ]
     job = job_of(twins, "tally the words in a.md")
     assert {job.skill, job.rival} == {"first-tally", "second-tally"}
     assert job_of([*twins, LIBRARY[3]], "find broken links in a.md").rival == ""
 
 
-def test_a_message_is_planned_with_as_many_statements_for_200_skills_as_for_two(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_message_is_planned_with_as_many_statements_for_200_skills_as_for_two(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def count_statements(entries: list[RankedSkill]) -> int:
         statements: list[str] = []
         connect = sqlite3.connect
 
         def traced(*args: Any) -> sqlite3.Connection:
             connection = connect(*args)
-            connection.set_trace_callback(lambda sql: statements.append(sql) if sql.startswith("SELECT rowid") else None)
+            connection.set_trace_callback(
+                lambda sql: statements.append(sql) if sql.startswith("SELECT rowid") else None
+            )
             return connection
 
         with monkeypatch.context() as patched:

@@ -8,7 +8,8 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from bough.agents.models.planner.prompt import Need, Prompt, PromptCommand
+from bough.agents.models.planner.needs import Need
+from bough.agents.models.planner.prompt import Prompt, PromptCommand
 from bough.agents.models.planner.rank import RankedSkill
 from bough.agents.models.planner.view import Done
 from bough.types import JsonObject
@@ -100,14 +101,17 @@ def not_understood(skill: str, missing: Sequence[Need], prompt: Prompt) -> str:
     if files := [need.text for need in missing if need.kind == "file"]:
         reason = f"{skill} cannot be used on {_quote(files)}."
     else:
-        reason = f"{skill} fits best, but I do not know what to do about {_quote(dict.fromkeys(n.text for n in missing))}."
+        reason = (
+            f"{skill} fits best, but I do not know what to do about {_quote(dict.fromkeys(n.text for n in missing))}."
+        )
     command = _type(skill, [argument for argument in prompt.args if argument not in texts])
     return f"{NOT_RUN} {reason}\nTo run it without: {command}"
 
 
 def fits_two(skill: str, rival: str, prompt: Prompt) -> str:
     """Return that nothing is run because two skills fit equally well, and what to type."""
-    return f"{NOT_RUN} {skill} and {rival} fit equally well.\nType {_type(skill, prompt.args)} or {_type(rival, prompt.args)}"
+    commands = f"{_type(skill, prompt.args)} or {_type(rival, prompt.args)}"
+    return f"{NOT_RUN} {skill} and {rival} fit equally well.\nType {commands}"
 
 
 def _quote(words: Iterable[str]) -> str:

@@ -8,9 +8,18 @@ from difflib import get_close_matches
 from typing import cast
 
 from bough.agents.models.planner import answer
-from bough.agents.models.planner.prompt import Need, Prompt, PromptCommand, read_command, read_prompt
+from bough.agents.models.planner.needs import Need
+from bough.agents.models.planner.prompt import Prompt, PromptCommand, read_command, read_prompt
 from bough.agents.models.planner.rank import RankedSkill, best_of, find_jobs, find_missing
-from bough.agents.models.planner.skill import Loaded, find_surplus, pick_file, pick_script, pick_section, read_around, read_skill
+from bough.agents.models.planner.skill import (
+    Loaded,
+    find_surplus,
+    pick_file,
+    pick_script,
+    pick_section,
+    read_around,
+    read_skill,
+)
 from bough.agents.models.planner.view import DELEGATE, LOADERS, READER, RUNNER, Done, PlannerTurn
 from bough.skills.match.inputs import parse_pairs
 from bough.skills.model import InputMetadata
@@ -37,7 +46,7 @@ class Choice:
         prompt: What it is used for: picks among its scripts, or the sections of its text.
         args: What its script is given.
         script: Set where it is known without loading.
-        message: What must be accounted for before the script runs; empty for a command, whose arguments are the script's.
+        message: What must be accounted for before the script runs; empty for a command.
     """
 
     skill: str
@@ -162,12 +171,14 @@ def _use(turn: PlannerTurn, choice: Choice) -> PlannedCall | str:
 
 
 def _account(turn: PlannerTurn, choice: Choice, loaded: Loaded) -> PlannedCall | Refusal:
-    """Return the call of the script if skill, arguments and options account for the whole message, else why it is not run."""
+    """Return the call of the script if skill, arguments and options account for the whole message, else a refusal."""
     prompt = read_prompt(choice.message, loaded.options)
     is_active = any(active.name == choice.skill for active in turn.active)
     text = next((entry.text for entry in _entries(turn) if entry.name == choice.skill), "")
     around = read_around(loaded.text, choice.script) if len(loaded.scripts) > 1 else ""
-    missing = find_missing(prompt, RankedSkill(name=choice.skill, text=f"{text}. {around} {loaded.text if is_active else ''}"))
+    missing = find_missing(
+        prompt, RankedSkill(name=choice.skill, text=f"{text}. {around} {loaded.text if is_active else ''}")
+    )
     if is_active:  # its trigger stands in the message, and is in no text that the planner sees
         missing = tuple(need for need in missing if need.kind in {"not", "value"})
     if _was_given(turn, choice.skill):

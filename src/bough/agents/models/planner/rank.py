@@ -1,7 +1,7 @@
 """Which skill fits a message: the best of those that account for everything the message says.
 
-BM25 compares skills with each other; with four skills in a catalogue its numbers say nothing about whether any of them is
-meant. So it only puts in order what accounts for the message.
+BM25 compares skills with each other; with four skills in a catalogue its numbers say nothing about whether any of them
+is meant. So it only puts in order what accounts for the message.
 """
 
 from __future__ import annotations
@@ -11,11 +11,15 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from bough.agents.models.planner.prompt import Need, Prompt, clauses, normalise, read_prompt, word_list
+from bough.agents.models.planner.needs import Need
+from bough.agents.models.planner.prompt import Prompt, clauses, read_prompt
+from bough.agents.models.planner.words import normalise, word_list
 
 _NAME_WEIGHT = 4.0
 _RIVAL = 0.9
-_ADVICE = re.compile(r"\b(?:use )?(?:when|if|whenever) asked\b(?: for| about| to)?|\buse (?:this |it )?(?:when|if|whenever)\b")
+_ADVICE = re.compile(
+    r"\b(?:use )?(?:when|if|whenever) asked\b(?: for| about| to)?|\buse (?:this |it )?(?:when|if|whenever)\b"
+)
 _VERBS = re.compile(r"(?:^|[.;!?]\s+|\bto )(\w+(?:(?:, | or | and |, or |, and )\w+)*)")
 
 
@@ -61,9 +65,10 @@ class Index:
         self._db.close()
 
     def rank(self, words: Iterable[str]) -> dict[int, float]:
-        """Return the entries that share a word with `words` and their scores, best first; of equal ones the earlier first."""
+        """Return the entries that share a word with `words` and their scores, best first."""
         query = " OR ".join(f'{{name text}} : "{word}"' for word in words)
-        sql = f"SELECT rowid, -bm25(entry, {_NAME_WEIGHT}, 1.0, 0, 0) AS score FROM entry WHERE entry MATCH ? ORDER BY 2 DESC, 1"  # noqa: S608
+        score = f"-bm25(entry, {_NAME_WEIGHT}, 1.0, 0, 0)"
+        sql = f"SELECT rowid, {score} FROM entry WHERE entry MATCH ? ORDER BY 2 DESC, 1"  # noqa: S608 - constants
         return dict(self._db.execute(sql, (query,))) if query else {}
 
     def match(self, query: str, columns: str = "name text") -> frozenset[int]:
@@ -82,7 +87,10 @@ def find_jobs(entries: Sequence[RankedSkill], message: str) -> list[Job]:
         several = list(_split(index, entries, message))
     if len(several) > 1:
         args = read_prompt(message).args
-        return [job if job.prompt.args or job.missing else replace(job, prompt=replace(job.prompt, args=args)) for job in several]
+        return [
+            job if job.prompt.args or job.missing else replace(job, prompt=replace(job.prompt, args=args))
+            for job in several
+        ]
     return [whole] if whole else []
 
 
@@ -110,15 +118,16 @@ def best_fit(entries: Sequence[RankedSkill], message: str) -> Job | None:
 def _find_job(index: Index, entries: Sequence[RankedSkill], message: str) -> Job | None:
     """Return the best entry for `message`: one that accounts for all of it, else for more than half of its words.
 
-    General words ask for nothing, and a file type counts only where it is covered: `sales.csv` speaks for a skill about CSV,
-    `notes.txt` against none. Where nothing else is asked, a general word or a file type is enough when it stands in the
-    entry's name and something is named to work on: "count README.md". O(entries + words x matches).
+    General words ask for nothing. Where nothing else is asked, a general word or a file type is enough when it stands
+    in the entry's name and something is named to work on: "count README.md". O(entries + words x matches).
     """
     prompt = read_prompt(message)
     words = [word for word in (*prompt.words, *prompt.kinds) if word not in prompt.echoed or word in prompt.kinds]
     similar = [other for word in words for other in word_list(word, "synonyms")]
     matched = {need: index.match(need.query) for need in prompt.needs}
-    literal = [index.match(f'"{word}"') for word in (*prompt.strong, *prompt.kinds) if word not in word_list("questions")]
+    literal = [
+        index.match(f'"{word}"') for word in (*prompt.strong, *prompt.kinds) if word not in word_list("questions")
+    ]
     in_name = [index.match(f'"{word}"', "name") for word in words if prompt.args]
     fits: list[tuple[float, Job]] = []
     half: Job | None = None

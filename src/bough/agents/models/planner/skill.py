@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from html import unescape
 from pathlib import PurePosixPath
 
-from bough.agents.models.planner.prompt import Prompt, content_words, read_kind
+from bough.agents.models.planner.prompt import Prompt
 from bough.agents.models.planner.rank import RankedSkill, best_of
+from bough.agents.models.planner.words import content_words, read_kind
 from bough.types import Json
 
 _SCRIPT = re.compile(r"(?<![\w/.-])(?:\./)?(scripts/[\w./-]*\w)")
