@@ -9,11 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
-from bough.agents.models.planner.words import MARK, phrases, read_kind, read_marks, word_list
+from bough.agents.models.planner.words import MARK, content_words, phrases, read_kind, read_marks, word_list
 
 _PIECE = re.compile(rf"{MARK}|[^\W_]+|[^\w\s]")
 _ENDS = frozenset(".,;:!?")
+_BREAKS = _ENDS | {"and", "then"}
 _PUNCTUATION = _ENDS | frozenset("&()'\"…-–—/’‘“”`[]\\")
 _NUMBERS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 
@@ -102,14 +104,19 @@ def read_needs(text: str, names: list[str], *, is_path: Callable[[str], bool]) -
     for i, piece in enumerate(pieces):
         after = pieces[i + 1 : i + 9]
         argument = "".join(read_marks(after[0], names)) if after else ""
+        named = read_marks("".join(takewhile(lambda other: other not in _BREAKS, after[:3])), names)
         place = _Place(
             word=piece, before=pieces[i - 1] if i else "", after=after, argument=argument, may_be_verb=may_be_verb
         )
         if marked := read_marks(piece, names):
             yield from _read_argument(marked[0], place, is_file=is_path(marked[0]), is_alone=len(names) == 1)
         elif piece not in _ENDS:
-            yield from _read_value(place) or _read_role(place) or _read_plain(place)
-        may_be_verb = piece in _ENDS | {"and", "then"} or (may_be_verb and piece in word_list("lead"))
+            needs = _read_value(place) or _read_role(place) or _read_plain(place)
+            # In "the meeting notes notes/meeting.md" the words repeat what the argument says.
+            yield from (
+                need for need in needs if need.kind != "word" or need.text not in content_words(" ".join(named))
+            )
+        may_be_verb = piece in _BREAKS or (may_be_verb and piece in word_list("lead"))
 
 
 def _read_argument(name: str, place: _Place, *, is_file: bool, is_alone: bool) -> Iterator[Need]:

@@ -10,6 +10,7 @@ import re
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from bough.agents.models.planner.needs import Need
 from bough.agents.models.planner.prompt import Prompt, clauses, read_prompt
@@ -18,9 +19,9 @@ from bough.agents.models.planner.words import normalise, word_list
 _NAME_WEIGHT = 4.0
 _RIVAL = 0.9
 _ADVICE = re.compile(
-    r"\b(?:use )?(?:when|if|whenever) asked\b(?: for| about| to)?|\buse (?:this |it )?(?:when|if|whenever)\b"
+    r"\buse (?=to\b)|\b(?:use )?(?:this |it )?(?:when|if|whenever) asked\b(?: for| about| to)?|\buse (?:when|if)\b"
 )
-_VERBS = re.compile(r"(?:^|[.;!?]\s+|\bto )(\w+(?:(?:, | or | and |, or |, and )\w+)*)")
+_VERBS = re.compile(r"(?:^|[.;!?]\s+(?:to )?|\bto )(\w+(?:(?:, | or | and |, or |, and )\w+)*)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +53,7 @@ class Index:
 
     def __init__(self, entries: Sequence[RankedSkill]) -> None:
         self._db = sqlite3.connect(":memory:")
+        self._matched: dict[str, frozenset[int]] = {}
         self._db.execute(
             "CREATE VIRTUAL TABLE entry USING fts5(name, text, verbs, formats, tokenize = 'porter unicode61')"
         )
@@ -72,10 +74,16 @@ class Index:
         return dict(self._db.execute(sql, (query,))) if query else {}
 
     def match(self, query: str, columns: str = "name text") -> frozenset[int]:
-        """Return the entries that match `query`, which names its columns or is about `columns`."""
-        whole = query if " : " in query else f"{{{columns}}} : ({query})"
-        sql = "SELECT rowid FROM entry WHERE entry MATCH ?"
-        return frozenset(row for (row,) in self._db.execute(sql, (whole,))) if query else frozenset()
+        """Return the entries that match `query`, which may name its columns; a query is one statement, once."""
+        whole = query if " : " in query or not query else f"{{{columns}}} : ({query})"
+        if whole not in self._matched:
+            rows = self._db.execute("SELECT rowid FROM entry WHERE entry MATCH ?", (whole,)) if whole else ()
+            self._matched[whole] = frozenset(row for (row,) in rows)
+        return self._matched[whole]
+
+    def count(self, row: int, words: Iterable[str], columns: str = "name text") -> int:
+        """Return how many of `words` the entry at `row` has in `columns`."""
+        return sum(row in self.match(f'"{word}"', columns) for word in words)
 
 
 def find_jobs(entries: Sequence[RankedSkill], message: str) -> list[Job]:
@@ -123,28 +131,25 @@ def _find_job(index: Index, entries: Sequence[RankedSkill], message: str) -> Job
     """
     prompt = read_prompt(message)
     words = [word for word in (*prompt.words, *prompt.kinds) if word not in prompt.echoed or word in prompt.kinds]
+    strong = [word for word in (*prompt.strong, *prompt.kinds) if word not in word_list("questions")]
     similar = [other for word in words for other in word_list(word, "synonyms")]
     matched = {need: index.match(need.query) for need in prompt.needs}
-    literal = [
-        index.match(f'"{word}"') for word in (*prompt.strong, *prompt.kinds) if word not in word_list("questions")
-    ]
-    in_name = [index.match(f'"{word}"', "name") for word in words if prompt.args]
     fits: list[tuple[float, Job]] = []
     half: Job | None = None
-    general = [index.match(f'"{word}"', "name") for word in words if word in word_list("general")]
-    acts = [index.match(f'"{word}"') for word in words if word in word_list("acts")]
     for row, score in index.rank([*words, *similar]).items():
-        missing = tuple(need for need in prompt.needs if row not in matched[need] and need.text not in prompt.echoed)
-        job = Job(skill=entries[row].name, message=message, prompt=prompt, missing=missing)
+        missing = tuple(need for need in prompt.needs if row not in matched[need])
         asked = [need.text for need in prompt.needs if need.kind in {"word", "role"} and row in matched[need]]
-        covered = sum(row in rows for rows in literal)
-        covered += sum(row in rows for rows in general) if asked else 0
+        named = index.count(row, words, "name")
         says_what = bool(asked) and (bool(prompt.args) or not word_list("qualities").issuperset(asked))
-        is_named = any(row in rows for rows in in_name) and all(row in rows for rows in acts)
+        acts = word_list("acts").intersection(words)
+        is_named = bool(prompt.args) and named > 0 and index.count(row, acts) == len(acts)
+        job = Job(skill=entries[row].name, message=message, prompt=prompt, missing=missing)
         if not missing and (says_what or is_named):
             fits.append((score, job))
-        elif half is None and missing and covered > sum(need.kind in {"word", "role"} for need in missing):
-            half = job
+        elif half is None and missing and asked:
+            general = word_list("general").intersection(words)
+            covered = index.count(row, strong) + index.count(row, general, "name")
+            half = job if covered > sum(need.kind in {"word", "role"} for need in missing) else None
     if len(fits) > 1 and fits[1][0] >= _RIVAL * fits[0][0]:
         return replace(fits[0][1], rival=fits[1][1].skill)
     return fits[0][1] if fits else half
@@ -153,7 +158,7 @@ def _find_job(index: Index, entries: Sequence[RankedSkill], message: str) -> Job
 def find_missing(prompt: Prompt, entry: RankedSkill) -> tuple[Need, ...]:
     """Return what `entry` does not account for in `prompt`."""
     with Index([entry]) as index:
-        return tuple(need for need in prompt.needs if need.text not in prompt.echoed and not index.match(need.query))
+        return tuple(need for need in prompt.needs if not index.match(need.query))
 
 
 def best_of(entries: Sequence[RankedSkill], words: Iterable[str]) -> RankedSkill:
@@ -162,9 +167,10 @@ def best_of(entries: Sequence[RankedSkill], words: Iterable[str]) -> RankedSkill
         return entries[next(iter(index.rank(words)), 0)]
 
 
+@lru_cache(maxsize=2_000)  # a turn plans after each call, and reading the texts costs more than indexing them
 def _read_columns(entry: RankedSkill) -> tuple[str, str, str, str]:
     """Return the name and the text of `entry`, the verbs of what it does, and the formats of files it is for."""
     name, text = normalise(entry.name), _ADVICE.sub(" ", normalise(entry.text))
     verbs = [*re.split(r"[-_]", name)[-1:], *_VERBS.findall(text)]
-    formats = sorted(word_list("names", "formats").intersection(re.findall(r"\w+", text)))
-    return name, text, " ".join(verbs), " ".join(formats or ["any"])
+    formats = word_list("names", "formats").intersection(re.split(r"\W+", text))
+    return name, text, " ".join(verbs), " ".join(sorted(formats) or ["any"])

@@ -9,11 +9,9 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-_NOT = re.compile(
-    r"\b(do|does|did|is|are|was|were|ca|wo|should|could|would|must|need|has|have|had|ai|sha)n['’]?t\b|\bcan(?:not|['’]t)\b"
-)
-_IS = re.compile(r"\b(what|who|that|it|there|how|where)['’]s\b")
-_ENDING = re.compile(r"['’](?:s|d|m|re|ll|ve)\b")
+_NOT = re.compile(r"\b(do|does|did|is|are|was|were|ca|wo|should|could|would|must|need|has|have|had|ai|sha)n'?t\b")
+_IS = re.compile(r"\b(what|who|that|it|there|how|where)'s\b")
+_ENDING = re.compile(r"'(?:s|d|m|re|ll|ve)\b")
 _SPELLING = re.compile(r"(?<=\w\w\w)([iy])s(?=(?:e|ed|es|er|ers|ing|ation|ations)\b)")
 _WORD = re.compile(r"[^\W_]+")
 _FIRST_MARK = 0xF0000
@@ -43,8 +41,10 @@ def phrases(name: str) -> re.Pattern[str]:
 
 def normalise(text: str) -> str:
     """Return `text` in lower case with one spelling of `-ise` and `-yse`, of `n't` and of `'s`."""
-    text = _NOT.sub(lambda match: f"{match[1] or 'can'} not", text.casefold())
-    return _SPELLING.sub(r"\1z", _ENDING.sub("", _IS.sub(r"\1 is", text)))
+    text = text.casefold().replace("’", "'").replace("cannot", "can not")
+    if "'" in text or "nt" in text:
+        text = _ENDING.sub("", _IS.sub(r"\1 is", _NOT.sub(r"\1 not", text)))
+    return _SPELLING.sub(r"\1z", text)
 
 
 def content_words(text: str) -> tuple[str, ...]:
