@@ -1,8 +1,7 @@
 """The offline planner in a real conversation: the example skills, the sandbox, the log.
 
 `example_prompts.json` holds prompts in two sets: `seen` ones, which the rules were written with, and `unseen` ones,
-which were written before the rules were run on them: 71 of 78 were decided right then, six got an honest no and one a
-wrong skill, which was fixed. A prompt is listed under the skill it should find.
+which were written before earlier rules were run on them. A prompt is listed under the skill it should find.
 """
 
 from __future__ import annotations
