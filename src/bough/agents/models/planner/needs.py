@@ -82,10 +82,12 @@ def take_options(text: str, names: list[str], documented: Mapping[str, bool]) ->
 
         return replace
 
+    common = word_list("stop") | word_list("prepositions") | word_list("targets") | word_list("negations")
     for name, takes_value in documented.items():
-        text = re.sub(rf"--{name}\b(?!-)", name if takes_value else take(name), text)
-        if takes_value:
-            text = re.sub(rf"\b{name}(?: of)?[ =]+{phrases('values').pattern}", take(name), text)
+        # "in a.md" does not ask for the option --in, nor "check" for --check: these must be typed with their dashes.
+        written = rf"--{name}\b" if name in common or not takes_value else rf"(?:--|\b){name}\b"
+        value = rf"(?: of)?[ =]+{phrases('values').pattern}" if takes_value else r"(?!-)"
+        text = re.sub(written + value, take(name), text)
     if documented.get("since"):
         text = phrases("periods").sub(take("since", " ago"), phrases("unnumbered").sub("1 ", text))
     if documented.get("top"):
@@ -149,7 +151,8 @@ def _read_role(place: _Place) -> list[Need]:
     if word in word_list("targets") and (place.argument or following):
         if not place.argument and word == "to" and following in word_list("stop") | word_list("general"):
             return []
-        query = _any(*(f"{target} {read_kind(place.argument) or following}" for target in word_list("targets")))
+        target = read_kind(place.argument) or following
+        query = _any(*(f"{preposition} {target}" for preposition in word_list("targets"))) if target else ""
         verb = f'verbs : "{following}" OR ' if following and word == "to" else ""
         return [Need(text=place.text, query=verb + query, kind="role")] if not following.isdigit() else []
     if word in word_list("produce"):

@@ -183,11 +183,11 @@ def _account(turn: PlannerTurn, choice: Choice, loaded: Loaded) -> PlannedCall |
         missing = tuple(need for need in missing if need.kind in {"not", "value"})
     if _was_given(turn, choice.skill):
         missing = tuple(need for need in missing if need.kind != "pair")
-    surplus = find_surplus(loaded, choice.script, prompt.args)
-    missing += tuple(Need(text=argument, query="", kind="file") for argument in surplus)
+    args = prompt.args or choice.args
+    missing += tuple(Need(text=argument, kind="file") for argument in find_surplus(loaded, choice.script, args))
     if missing:
         return Refusal(answer.not_understood(choice.skill, missing, prompt))
-    return _run(replace(choice, args=(*(prompt.args or choice.args), *prompt.options)))
+    return _run(replace(choice, args=(*args, *prompt.options)))
 
 
 def _delegate(turn: PlannerTurn, agent: str) -> PlannedCall | str:

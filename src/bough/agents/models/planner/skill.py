@@ -79,7 +79,7 @@ def pick_script(loaded: Loaded, prompt: Prompt) -> str:
 
 
 def find_surplus(loaded: Loaded, script: str, args: Sequence[str]) -> tuple[str, ...]:
-    """Return the arguments that are no use to a script documented as `script FILE` or `script [FOLDER]`, in code."""
+    """Return the arguments that the script does not take, as its text says: `script FILE`, `script [FOLDER]`."""
     usage = re.search(rf"{re.escape(script)}((?: \[?[A-Z_]+(?:\.\.\.)?\]?)+)`", loaded.text)
     if usage is None:
         return ()
