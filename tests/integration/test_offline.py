@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from bough.agents.models.planner.rank import best_fit
+from bough.agents.models.planner.rank import find_jobs
 from bough.agents.models.planner.view import read_catalog
 from bough.agents.spec import AgentSpec
 from bough.conversation import AsyncConversation
@@ -102,7 +102,7 @@ def test_a_prompt_finds_its_skill_in_the_catalogue_of_the_examples(prompt: str, 
     registry = SkillRegistry()
     registry.discover([EXAMPLES / "skills"])
     catalog = read_catalog(render_catalog(registry.list_all(), budget_tokens=2000).text)
-    job = best_fit(catalog, prompt)
+    job = next(iter(find_jobs(catalog, prompt)), None)
     if prompt in MISSED:
         assert job is None or (job.skill == skill and job.missing)
     else:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bough.agents.models.planner.prompt import clauses
-from bough.agents.models.planner.rank import Job, RankedSkill, best_fit, best_of, find_jobs
+from bough.agents.models.planner.rank import Job, RankedSkill, best_of, find_jobs
 
 LIBRARY = [
     RankedSkill(
@@ -22,6 +22,10 @@ LIBRARY = [
     RankedSkill(name="release-notes", text="Writes release notes from merged pull requests."),
     RankedSkill(name="image-resize", text="Resizes and crops PNG and JPEG images."),
 ]
+
+
+def best_fit(entries: list[RankedSkill], message: str) -> Job | None:
+    return next(iter(find_jobs(entries, message)), None)
 
 
 @pytest.mark.parametrize(

@@ -117,12 +117,6 @@ def _split(index: Index, entries: Sequence[RankedSkill], message: str) -> Iterat
         yield from filter(None, jobs)
 
 
-def best_fit(entries: Sequence[RankedSkill], message: str) -> Job | None:
-    """Return the job of the whole `message`; None when nothing fits."""
-    with Index(entries) as index:
-        return _find_job(index, entries, message)
-
-
 def _find_job(index: Index, entries: Sequence[RankedSkill], message: str) -> Job | None:
     """Return the best entry for `message`: one that accounts for all of it, else for more than half of its words.
 
