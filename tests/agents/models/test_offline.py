@@ -66,6 +66,18 @@ async def test_nothing_fits_is_said_with_what_there_is_and_nothing_is_called(lib
     assert library.calls == []
 
 
+async def test_what_is_not_understood_is_named_and_the_run_says_that_nothing_fits(library: Any) -> None:
+    result = await library.agent(OfflineModel()).run("Count the words in notes.md tomorrow")
+    assert "“tomorrow”.\nTo run it without: /word-count notes.md" in result.output
+    assert [tool for tool, _ in library.calls] == ["load_skill"]
+    library.calls.clear()
+    result = await library.agent(OfflineModel()).run("Please do not count the words in notes.md")
+    assert result.output.startswith("Not run: the request says not to (“not count”).")
+    assert library.calls == []
+    (*_, response) = [message for message in result.all_messages() if isinstance(message, ModelResponse)]
+    assert response.provider_details == {"nothing_fits": True}
+
+
 @pytest.mark.parametrize(
     ("prompt", "script"),
     [

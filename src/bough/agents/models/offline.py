@@ -18,8 +18,7 @@ from pydantic_ai.profiles import ModelProfile
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RequestUsage
 
-from bough.agents.models.planner import PlannedCall, plan, read_turn
-from bough.agents.models.planner.answer import NOTHING_FITS
+from bough.agents.models.planner import PlannedCall, Refusal, plan, read_turn
 from bough.agents.models.stream import PiecewiseResponse
 from bough.errors import ModelError
 
@@ -80,8 +79,8 @@ class OfflineModel(Model[Any]):
             )
         # In a thread, because indexing the catalogue in SQLite would block the event loop.
         step = await run_sync(lambda: plan(read_turn(messages, parameters)))
-        is_refusal = isinstance(step, str) and step.startswith(NOTHING_FITS)
-        part = ToolCallPart(step.tool, step.args) if isinstance(step, PlannedCall) else TextPart(step)
+        is_refusal = isinstance(step, Refusal)
+        part = ToolCallPart(step.tool, step.args) if isinstance(step, PlannedCall) else TextPart(str(step))
         return ModelResponse(
             parts=[part],
             usage=RequestUsage(),

@@ -22,8 +22,7 @@ def refuse_untrusted_request(conversation: AsyncConversation, message: str) -> N
     hidden = list_hidden(registry)
     if not hidden or conversation.agent.model_name != "offline":
         return
-    from bough.agents.models.planner.jobs import find_jobs
-    from bough.agents.models.planner.rank import RankedSkill
+    from bough.agents.models.planner.rank import RankedSkill, find_jobs
 
     offered = [*registry.list_catalogued(), *(skill for skill in hidden if skill.catalogued)]
     jobs = find_jobs([RankedSkill(name=skill.name, text=skill.description) for skill in offered], message)

@@ -79,3 +79,25 @@ def test_any_text_is_read_and_every_argument_is_in_it(message: str) -> None:
     prompt = read_prompt(message)
     assert all(arg in message or arg == "." for arg in prompt.args)
     assert all(word == word.casefold() for word in prompt.words)
+
+
+@pytest.mark.parametrize(
+    ("message", "args", "options"),
+    [
+        ("count words in a.md", ["a.md"], []),
+        ("count words --in a.md", [], ["--in", "a.md"]),
+        ("check a.md --check", ["a.md"], ["--check"]),
+        ("check a.md", ["a.md"], []),
+        ("the top three of a.csv with a delimiter of ';'", ["a.csv"], ["--top", "3", "--delimiter", ";"]),
+        ("the 5 most frequent in a.csv since last week", ["a.csv"], ["--since", "last week", "--top", "5"]),
+        ("in the past two months", [], ["--since", "2 months ago"]),
+        ("commits of the last week", [], ["--since", "1 week ago"]),
+    ],
+)
+def test_documented_options_are_taken_in_the_words_that_people_have_for_them(
+    message: str, args: list[str], options: list[str]
+) -> None:
+    documented = {"in": True, "check": False, "top": True, "delimiter": True, "since": True}
+    prompt = read_prompt(message, documented)
+    assert (list(prompt.args), sorted(prompt.options)) == (args, sorted(options))
+    assert not read_prompt(message).options

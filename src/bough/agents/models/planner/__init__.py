@@ -4,7 +4,7 @@
 call, and `answer` puts results into words. Only `view` knows PydanticAI; the rest are plain functions over plain data.
 """
 
-from bough.agents.models.planner.plan import PlannedCall, plan
+from bough.agents.models.planner.plan import PlannedCall, Refusal, plan
 from bough.agents.models.planner.view import read_turn
 
-__all__ = ["PlannedCall", "plan", "read_turn"]
+__all__ = ["PlannedCall", "Refusal", "plan", "read_turn"]

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from bough.agents.models.planner.prompt import PromptCommand
+from bough.agents.models.planner.needs import Need
+from bough.agents.models.planner.prompt import Prompt, PromptCommand
 from bough.agents.models.planner.rank import RankedSkill
 from bough.agents.models.planner.view import Done
 from bough.types import JsonObject
@@ -83,10 +84,42 @@ def wants_inputs(skill: str, wanted: str) -> str:
 NOTHING_FITS = "Nothing fits: no skill here covers that request, and without a language model I do not guess."
 """How the planner's answer starts if no skill covers a request."""
 
+NOT_RUN = "Not run:"
+"""How it starts if a skill covers a part of the request only, or two skills cover it."""
+
 
 def nothing_fits(entries: Sequence[RankedSkill]) -> str:
     """Return that no skill fits, and which skills there are."""
     return f"{NOTHING_FITS}\n\n{_offer(entries)}"
+
+
+def not_understood(skill: str, missing: Sequence[Need], prompt: Prompt) -> str:
+    """Return that nothing is run because the skill does not account for some words, and what to type."""
+    texts = {need.text for need in missing}
+    if refused := [need.text for need in missing if need.kind == "not"]:
+        return f"{NOT_RUN} the request says not to ({_quote(refused)}). Ask only for what is to be done."
+    if files := [need.text for need in missing if need.kind == "file"]:
+        reason = f"{skill} cannot be used on {_quote(files)}."
+    else:
+        reason = (
+            f"{skill} fits best, but I do not know what to do about {_quote(dict.fromkeys(n.text for n in missing))}."
+        )
+    command = _type(skill, [argument for argument in prompt.args if argument not in texts])
+    return f"{NOT_RUN} {reason}\nTo run it without: {command}"
+
+
+def fits_two(skill: str, rival: str, prompt: Prompt) -> str:
+    """Return that nothing is run because two skills fit equally well, and what to type."""
+    commands = f"{_type(skill, prompt.args)} or {_type(rival, prompt.args)}"
+    return f"{NOT_RUN} {skill} and {rival} fit equally well.\nType {commands}"
+
+
+def _quote(words: Iterable[str]) -> str:
+    return ", ".join(f"“{word}”" for word in words)
+
+
+def _type(skill: str, args: Sequence[str]) -> str:
+    return shlex.join([f"/{skill}", *args])
 
 
 def no_such_skill(name: str, near: Sequence[str], entries: Sequence[RankedSkill]) -> str:

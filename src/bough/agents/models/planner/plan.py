@@ -8,16 +8,26 @@ from difflib import get_close_matches
 from typing import cast
 
 from bough.agents.models.planner import answer
-from bough.agents.models.planner.jobs import find_jobs
+from bough.agents.models.planner.needs import Need
 from bough.agents.models.planner.prompt import Prompt, PromptCommand, read_command, read_prompt
-from bough.agents.models.planner.rank import RankedSkill, best_of
-from bough.agents.models.planner.skill import Loaded, pick_file, pick_script, pick_section, read_skill
+from bough.agents.models.planner.rank import RankedSkill, best_of, find_jobs, find_missing
+from bough.agents.models.planner.skill import (
+    Loaded,
+    find_surplus,
+    pick_file,
+    pick_script,
+    pick_section,
+    read_around,
+    read_skill,
+)
 from bough.agents.models.planner.view import DELEGATE, LOADERS, READER, RUNNER, Done, PlannerTurn
 from bough.skills.match.inputs import parse_pairs
 from bough.skills.model import InputMetadata
 from bough.types import Json, JsonObject
 
 _FINDERS = ("search_skills", "list_skills")
+FIXED = frozenset({"not", "role", "phrase", "file"})
+"""Kinds of needs that no option of a script can account for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,12 +46,20 @@ class Choice:
         prompt: What it is used for: picks among its scripts, or the sections of its text.
         args: What its script is given.
         script: Set where it is known without loading.
+        message: What must be accounted for before the script runs; empty for a command.
     """
 
     skill: str
     prompt: Prompt
     args: tuple[str, ...]
     script: str = ""
+    message: str = ""
+
+
+class Refusal(str):
+    """An answer that says why nothing is run. One job that is refused refuses the whole message."""
+
+    __slots__ = ()
 
 
 def plan(turn: PlannerTurn) -> PlannedCall | str:
@@ -51,30 +69,37 @@ def plan(turn: PlannerTurn) -> PlannedCall | str:
         return _check_call(turn, choices)
     if isinstance(choices, str):
         return choices
-    answers: dict[str, str] = {}
-    for choice in choices:
-        step = _use(turn, choice)
-        step = _check_call(turn, step) if isinstance(step, PlannedCall) else step
-        if isinstance(step, PlannedCall):
-            return step
-        answers[choice.skill] = step
-    return answer.of_jobs(answers)
+    steps = {choice.skill: _use(turn, choice) for choice in choices}
+    refusal = next((step for step in steps.values() if isinstance(step, Refusal)), None)
+    if refusal is not None:
+        return refusal
+    # Every skill is loaded before any script runs, because a job that turns out not to be understood refuses them all.
+    calls = [step for step in steps.values() if isinstance(step, PlannedCall)]
+    for call in sorted(calls, key=lambda call: call.tool not in LOADERS):
+        return _check_call(turn, call)
+    return answer.of_jobs({skill: step for skill, step in steps.items() if isinstance(step, str)})
 
 
 def _choose(turn: PlannerTurn) -> list[Choice] | PlannedCall | str:
-    prompt = read_prompt(turn.message)
-    if command := read_command(turn.message):
+    message = turn.message
+    prompt = read_prompt(message)
+    if command := read_command(message):
         return _plan_command(turn, command, prompt)
     if turn.active:
-        return [Choice(skill=_active_name(turn, prompt), prompt=prompt, args=prompt.args)]
-    if turn.used and prompt.args and not prompt.words:
+        return [Choice(skill=_active_name(turn, prompt), prompt=prompt, args=prompt.args, message=message)]
+    if turn.used and prompt.args and not prompt.words and all(need.kind == "file" for need in prompt.needs):
         return [Choice(skill=turn.used.skill, prompt=prompt, args=prompt.args, script=turn.used.script)]
     if call := _search(turn, prompt):
         return call
     entries = _entries(turn)
-    jobs = find_jobs(entries, turn.message)
-    choices = [Choice(skill=job.skill, prompt=job.prompt, args=job.prompt.args) for job in jobs]
-    return choices or answer.nothing_fits(entries)
+    jobs = find_jobs(entries, message)
+    for job in jobs:
+        if job.rival:
+            return Refusal(answer.fits_two(job.skill, job.rival, job.prompt))
+        if any(need.kind in FIXED for need in job.missing):
+            return Refusal(answer.not_understood(job.skill, job.missing, job.prompt))
+    choices = [Choice(skill=job.skill, prompt=job.prompt, args=job.prompt.args, message=job.message) for job in jobs]
+    return choices or Refusal(answer.nothing_fits(entries))
 
 
 def _plan_command(turn: PlannerTurn, command: PromptCommand, prompt: Prompt) -> list[Choice] | str:
@@ -141,7 +166,28 @@ def _use(turn: PlannerTurn, choice: Choice) -> PlannedCall | str:
         return answer.of_file(choice.skill, read) if read else PlannedCall(tool=READER, args=args)
     if not loaded.scripts:
         return answer.of_text(choice.skill, pick_section(loaded, choice.prompt, skill=choice.skill))
-    return _run(replace(choice, script=pick_script(loaded, choice.prompt)))
+    choice = replace(choice, script=pick_script(loaded, choice.prompt))
+    return _run(choice) if not choice.message else _account(turn, choice, loaded)
+
+
+def _account(turn: PlannerTurn, choice: Choice, loaded: Loaded) -> PlannedCall | Refusal:
+    """Return the call of the script if skill, arguments and options account for the whole message, else a refusal."""
+    prompt = read_prompt(choice.message, loaded.options)
+    is_active = any(active.name == choice.skill for active in turn.active)
+    text = next((entry.text for entry in _entries(turn) if entry.name == choice.skill), "")
+    around = read_around(loaded.text, choice.script) if len(loaded.scripts) > 1 else ""
+    missing = find_missing(
+        prompt, RankedSkill(name=choice.skill, text=f"{text}. {around} {loaded.text if is_active else ''}")
+    )
+    if is_active:  # its trigger stands in the message, and is in no text that the planner sees
+        missing = tuple(need for need in missing if need.kind in {"not", "value"})
+    if _was_given(turn, choice.skill):
+        missing = tuple(need for need in missing if need.kind != "pair")
+    args = prompt.args or choice.args
+    missing += tuple(Need(text=argument, kind="file") for argument in find_surplus(loaded, choice.script, args))
+    if missing:
+        return Refusal(answer.not_understood(choice.skill, missing, prompt))
+    return _run(replace(choice, args=(*args, *prompt.options)))
 
 
 def _delegate(turn: PlannerTurn, agent: str) -> PlannedCall | str:

@@ -4,67 +4,24 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-STOP_WORDS = _words(
-    """
-    a about actually after again all already also although always am an and another any anyone anything are aren as
-    at be because been before being between bigger both but by can cannot could currently did do does doesn doing
-    don done down each either else even ever every everyone everything exactly for from further get gets getting go
-    going got had has have having he hello help hence her here hers hey hi him his how however i if in into is isn
-    it its itself just kindly let lets like ll longer made mainly maybe me might mine more most much must my near
-    need needs never no nor not nothing now of off often oh ok okay on once one only onto or other our out over own
-    per perhaps please probably quick quickly rather re really same several shall she shorter should simply since so
-    some someone something still such sure t than thank thanks that the their them then there these they thing
-    things this those though through to together too try under until up upon us various ve very via want wants was
-    we well were what whatever whats when where whether which while who whom whose why will with within without won
-    would yes yet you your yours
-    """
+from bough.agents.models.planner.needs import Need, read_needs, take_exclusions, take_options
+from bough.agents.models.planner.words import (
+    MARK,
+    content_words,
+    make_mark,
+    normalise,
+    phrases,
+    read_kind,
+    read_marks,
+    word_list,
 )
-"""Words that say nothing about what is wanted."""
 
-WEAK_WORDS = _words(
-    """
-    amount analyse analysis analyze ask basic bit build calculate call called change check common compute contain
-    contained containing contains content contents count create current data day days describe detail details
-    different directories directory do doc docs document documents during easy eight end evening example examples
-    explain extract figure file filename files find first five folder folders four full general generate give good
-    great handle happen happened happening help hold hour hours important include includes including info
-    information input inside instance item items keep kind know last latest length list load look looking looks lot
-    main make makes making many mean means minute minutes month months morning name named names new next nine number
-    numbers old open output overview part parts people place point print process produce program project provide
-    question read recent recently report return review right run running say says see set seven short show simple
-    six size small start state stuff summaries summarise summarize summary take tell ten test text three time times
-    today tomorrow tonight tool tools topic total two type understand use used user uses using value view way week
-    weeks whole work working works world write writing wrong year years yesterday
-    """
-)
-"""Words so general that, alone, they fit no skill: "check my email" is not a request to check links."""
-
-ACTIONS = _words(
-    """
-    add append compress convert copy correct crop delete deploy download draw drop edit email encrypt erase fix format
-    insert install mail merge move plot post publish push refactor remove rename replace resize rewrite send sort split
-    translate transpose uninstall update upload zip
-    """
-)
-"""Words that ask for something to be changed or sent. A skill that does not speak of it must not be run for it."""
-
-_ROOT_FILES = _words(
-    "README LICENSE LICENCE CHANGELOG Makefile Dockerfile AUTHORS NOTICE CONTRIBUTING COPYING INSTALL VERSION"
-)
-_NOT_PATHS = _words("and/or either/or he/she his/her n/a w/o yes/no on/off true/false tcp/ip he/him she/her")
-_HERE = _words("current this working")
-_NOT_FOLDERS = _words("whole full main new old entire single root called named folder directory")
 _QUOTED = re.compile(r"(?<![\w])(?:\"([^\"\n]+)\"|“([^”\n]+)”|`([^`\n]+)`|'([^'\n]+)'|‘([^’\n]+)’)(?!\w)")
 _TOKEN = re.compile(r"https?://\S+|[^\s,;]+")
-_FILE = re.compile(r"[^\s/\\]*[\w)\]]\.[A-Za-z][A-Za-z0-9]{0,9}")
+_FILE = re.compile(r"[^\s/\\]*[\w)\]*]\.[A-Za-z][A-Za-z0-9]{0,9}")
 _DOTFILE = re.compile(r"\.[A-Za-z][\w-]*(\.[\w-]+)*")
 _FOLDER = re.compile(
     r"\b(?P<before>[\w-]+)\s+(?:folder|directory)\b(?:\s+(?P<after>[\w-]+)(?=[^\w\s]|\s+(?P<next>\w+)|\s*$))?",
@@ -73,9 +30,7 @@ _FOLDER = re.compile(
 _JOINT = re.compile(r"[;.!?,]?(?:(?<=[;.!?])\s|\s(?:(?:and|then|also)\s)+)", re.IGNORECASE)
 _SLASH = re.compile(r"/([A-Za-z0-9][\w-]*)(?=\s|$)")
 _PAIR = re.compile(r"(?<![\w-])[A-Za-z_][\w-]*=\S*")
-_WORD = re.compile(r"[^\W_]+")
-_SPELLING = re.compile(r"(?<=\w\w\w)([iy])s(?=(?:e|ed|es|er|ers|ing|ation|ations)\b)")
-_KINDS = {"md": "markdown", "yml": "yaml", "py": "python", "js": "javascript"}
+_MAX_ARGS = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,28 +48,27 @@ class Prompt:
 
     Attributes:
         words: Content words, normalised, each once, in order; arguments and stop words are left out.
-        args: Quoted strings, paths, URLs and file names, in order, as they were written.
+        args: Quoted strings, paths, URLs and file names, in order, as they were written, without those to leave out.
         kinds: File types the arguments name, for example `csv`.
+        needs: All that must be accounted for.
+        options: Options of a script that the message asks for, with their values: `("--top", "5")`.
     """
 
     words: tuple[str, ...]
     args: tuple[str, ...]
     kinds: tuple[str, ...]
+    needs: tuple[Need, ...]
+    options: tuple[str, ...] = ()
 
     @property
     def strong(self) -> tuple[str, ...]:
         """The content words that say what is wanted, not merely that something is."""
-        return tuple(word for word in self.words if not is_weak(word))
+        return tuple(word for word in self.words if word not in word_list("general") and not word.isdigit())
 
     @property
     def echoed(self) -> tuple[str, ...]:
         """The words within its arguments: "the meeting notes notes/meeting.md" asks for no skill about meetings."""
         return content_words(" ".join(self.args))
-
-
-def is_weak(word: str) -> bool:
-    """Whether `word` is too general, alone, to point at a skill."""
-    return word in _WEAK or word.isdigit()
 
 
 def read_command(message: str) -> PromptCommand | None:
@@ -129,15 +83,28 @@ def read_command(message: str) -> PromptCommand | None:
         return PromptCommand(name=found[1], error=str(error).lower())
 
 
-def read_prompt(message: str) -> Prompt:
-    """Return the content words, arguments and file types of `message`."""
-    found = sorted(_spans(message))
-    rest = message
-    for start, end, _ in reversed(found):
-        rest = f"{rest[:start]} {rest[end:]}"
-    args = tuple(dict.fromkeys(text for _, _, text in found))
-    rest = _PAIR.sub(" ", rest)  # a value of an input, `issue=42`, asks for nothing itself
-    return Prompt(words=content_words(rest), args=args, kinds=tuple(dict.fromkeys(_kinds(args))))
+def read_prompt(message: str, documented: Mapping[str, bool] | None = None) -> Prompt:
+    """Return what `message` says.
+
+    Args:
+        documented: The long options of the script, and whether each takes a value: `{"top": True}`.
+    """
+    rest = re.sub(MARK, " ", message)
+    spans = sorted(_spans(rest))[:_MAX_ARGS]  # more than these are read as words, which nothing accounts for
+    names = [name for _, _, name in spans]
+    for i, (start, end, _) in reversed(list(enumerate(spans))):
+        rest = f"{rest[:start]} {make_mark(i)} {rest[end:]}"
+    pairs = [Need(text=pair, kind="pair") for pair in _PAIR.findall(rest)]
+    rest = take_exclusions(normalise(_PAIR.sub(" ", rest)), names)
+    rest, options = take_options(rest, names, documented or {})
+    args = tuple(dict.fromkeys(read_marks(rest, names)))
+    return Prompt(
+        words=content_words(phrases("idioms").sub(" ", rest)),
+        args=args,
+        kinds=tuple(dict.fromkeys(filter(None, map(read_kind, args)))),
+        needs=tuple(dict.fromkeys([*pairs, *read_needs(rest, names, is_path=is_path)])),
+        options=options,
+    )
 
 
 def clauses(message: str) -> list[str]:
@@ -146,17 +113,6 @@ def clauses(message: str) -> list[str]:
     ends = [0, *(at for found in _JOINT.finditer(blank) for at in found.span()), len(message)]
     parts = (message[start:end].strip() for start, end in zip(ends[::2], ends[1::2], strict=True))
     return [part for part in parts if part]
-
-
-def content_words(text: str) -> tuple[str, ...]:
-    """Return the words of `text` that are not stop words: lower case, one spelling, each once, in order."""
-    words = _WORD.findall(normalise(text))
-    return tuple(dict.fromkeys(word for word in words if word not in STOP_WORDS and len(word) > 1))
-
-
-def normalise(text: str) -> str:
-    """Return `text` in lower case with British `-ise` and `-yse` spelt as `-ize` and `-yze`."""
-    return _SPELLING.sub(r"\1z", text.casefold())
 
 
 def _spans(message: str) -> Iterator[tuple[int, int, str]]:
@@ -169,7 +125,7 @@ def _spans(message: str) -> Iterator[tuple[int, int, str]]:
     taken: list[tuple[int, int]] = []
     for match in _TOKEN.finditer(blank):
         token = _strip(match[0])
-        if _is_path(token):
+        if is_path(token):
             start = match.start() + match[0].index(token)
             taken.append((start, start + len(token)))
             yield start, start + len(token), token
@@ -180,13 +136,16 @@ def _spans(message: str) -> Iterator[tuple[int, int, str]]:
 
 def _folders(text: str) -> Iterator[tuple[int, int, str]]:
     """Yield the names in "the docs folder", "this folder" (the working one) and "the folder docs"."""
+    function_words = (
+        word_list("stop") | word_list("prepositions") | word_list("negations") | word_list("no_folders", "paths")
+    )
     for match in _FOLDER.finditer(text):
         before, after = match["before"], match["after"]
-        if before.lower() in _HERE:
+        if before.lower() in {"current", "this", "working"}:
             yield *match.span("before"), "."
-        elif before.lower() not in STOP_WORDS | _NOT_FOLDERS:
+        elif before.lower() not in function_words:
             yield *match.span("before"), before
-        elif after and after.lower() not in STOP_WORDS | _NOT_FOLDERS and (match["next"] or "a").lower() in STOP_WORDS:
+        elif after and after.lower() not in function_words and (match["next"] or "a").lower() in function_words:
             yield *match.span("after"), after
 
 
@@ -198,23 +157,13 @@ def _strip(token: str) -> str:
     return re.sub(r"['’]s$", "", token)
 
 
-def _is_path(token: str) -> bool:
-    if token.startswith(("http://", "https://")) or token in _ROOT_FILES or token in {".", ".."}:
+def is_path(token: str) -> bool:
+    """Whether `token` looks like a path, a URL or the name of a file."""
+    if token.startswith(("http://", "https://")) or token in word_list("files", "paths") or token in {".", ".."}:
         return True
-    if token.lower() in _NOT_PATHS or "@" in token:
+    if token.lower() in word_list("phrases", "paths") or "@" in token:
         return False
     if "/" in token or "\\" in token:
         return re.search(r"[A-Za-z]", token) is not None or token.strip("/\\") in {".", ".."}
     stem, _, extension = token.rpartition(".")
     return bool(_DOTFILE.fullmatch(token) or (_FILE.fullmatch(token) and len(stem) + len(extension) > 2))
-
-
-def _kinds(args: tuple[str, ...]) -> Iterator[str]:
-    for arg in args:
-        last = re.split(r"[/\\]", arg)[-1]
-        stem, _, extension = last.rpartition(".")
-        if stem and re.fullmatch(r"[A-Za-z][A-Za-z0-9]{0,9}", extension):
-            yield _KINDS.get(extension.lower(), extension.lower())
-
-
-_WEAK = frozenset(normalise(word) for word in WEAK_WORDS)

@@ -1,18 +1,27 @@
-"""Which entry of a small set fits a prompt: BM25 puts them in order, coverage says whether the best fits at all.
+"""Which skill fits a message: the best of those that account for everything the message says.
 
-BM25 compares entries with each other; with four skills in a catalogue its numbers say nothing about whether any of
-them is meant. So an entry fits only when it covers more than half of what the prompt asks for.
+BM25 compares skills with each other; with four skills in a catalogue its numbers say nothing about whether any of them
+is meant. So it only puts in order what accounts for the message.
 """
 
 from __future__ import annotations
 
+import re
 import sqlite3
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
-from bough.agents.models.planner.prompt import ACTIONS, Prompt, normalise
+from bough.agents.models.planner.needs import Need
+from bough.agents.models.planner.prompt import Prompt, clauses, read_prompt
+from bough.agents.models.planner.words import normalise, word_list
 
 _NAME_WEIGHT = 4.0
+_RIVAL = 0.9
+_ADVICE = re.compile(
+    r"\buse (?=to\b)|\b(?:use )?(?:this |it )?(?:when|if|whenever) asked\b(?: for| about| to)?|\buse (?:when|if)\b"
+)
+_VERBS = re.compile(r"(?:^|[.;!?]\s+(?:to )?|\bto )(\w+(?:(?:, | or | and |, or |, and )\w+)*)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,14 +32,33 @@ class RankedSkill:
     text: str = ""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """A skill, and the part of the message that asks for it.
+
+    Attributes:
+        missing: What the skill's description does not account for.
+        rival: Another skill that fits as well.
+    """
+
+    skill: str
+    message: str
+    prompt: Prompt
+    missing: tuple[Need, ...] = ()
+    rival: str = ""
+
+
 class Index:
     """Entries in an in-memory FTS5 table, told apart by their place in the set; use it as a context manager."""
 
     def __init__(self, entries: Sequence[RankedSkill]) -> None:
         self._db = sqlite3.connect(":memory:")
-        self._db.execute("CREATE VIRTUAL TABLE entry USING fts5(name, text, tokenize = 'porter unicode61')")
-        rows = [(i, normalise(entry.name), normalise(entry.text)) for i, entry in enumerate(entries)]
-        self._db.executemany("INSERT INTO entry (rowid, name, text) VALUES (?, ?, ?)", rows)
+        self._matched: dict[str, frozenset[int]] = {}
+        self._db.execute(
+            "CREATE VIRTUAL TABLE entry USING fts5(name, text, verbs, formats, tokenize = 'porter unicode61')"
+        )
+        rows = ((i, *_read_columns(entry)) for i, entry in enumerate(entries))
+        self._db.executemany("INSERT INTO entry (rowid, name, text, verbs, formats) VALUES (?, ?, ?, ?, ?)", rows)
 
     def __enter__(self) -> Index:
         return self
@@ -38,42 +66,105 @@ class Index:
     def __exit__(self, *_: object) -> None:
         self._db.close()
 
-    def rank(self, words: Iterable[str]) -> list[int]:
-        """Return the entries that share a word with `words`, best first; of equal ones the earlier first."""
-        query = " OR ".join(f'"{word}"' for word in words)
-        sql = f"SELECT rowid FROM entry WHERE entry MATCH ? ORDER BY bm25(entry, {_NAME_WEIGHT}, 1.0), rowid"  # noqa: S608
-        return [row for (row,) in self._db.execute(sql, (query,))] if query else []
+    def rank(self, words: Iterable[str]) -> dict[int, float]:
+        """Return the entries that share a word with `words` and their scores, best first."""
+        query = " OR ".join(f'{{name text}} : "{word}"' for word in words)
+        score = f"-bm25(entry, {_NAME_WEIGHT}, 1.0, 0, 0)"
+        sql = f"SELECT rowid, {score} FROM entry WHERE entry MATCH ? ORDER BY 2 DESC, 1"  # noqa: S608 - constants
+        return dict(self._db.execute(sql, (query,))) if query else {}
 
-    def covers(self, words: Iterable[str], *, columns: str = "name text") -> dict[str, frozenset[int]]:
-        """Return, for each word, the entries that hold it in `columns`."""
-        sql = "SELECT rowid FROM entry WHERE entry MATCH ?"
-        return {word: frozenset(r for (r,) in self._db.execute(sql, (f'{{{columns}}} : "{word}"',))) for word in words}
+    def match(self, query: str, columns: str = "name text") -> frozenset[int]:
+        """Return the entries that match `query`, which may name its columns; a query is one statement, once."""
+        whole = query if " : " in query or not query else f"{{{columns}}} : ({query})"
+        if whole not in self._matched:
+            rows = self._db.execute("SELECT rowid FROM entry WHERE entry MATCH ?", (whole,)) if whole else ()
+            self._matched[whole] = frozenset(row for (row,) in rows)
+        return self._matched[whole]
+
+    def count(self, row: int, words: Iterable[str], columns: str = "name text") -> int:
+        """Return how many of `words` the entry at `row` has in `columns`."""
+        return sum(row in self.match(f'"{word}"', columns) for word in words)
 
 
-def best_fit(entries: Sequence[RankedSkill], prompt: Prompt) -> RankedSkill | None:
-    """Return the best of the entries that cover more than half of what the prompt asks for, None when none does.
-
-    General words ask for nothing, and a file type counts only where it is covered: `sales.csv` speaks for a skill about
-    CSV, `notes.txt` against none. Where nothing else is asked, a general word or a file type is enough when it stands
-    in the entry's name and something is named to work on: "count README.md". An entry that does not speak of an action
-    that is asked for never fits. O(entries + words x matches).
-    """
-    words = (*prompt.words, *prompt.kinds)
-    own = [word for word in prompt.words if word not in prompt.echoed]
+def find_jobs(entries: Sequence[RankedSkill], message: str) -> list[Job]:
+    """Return the jobs of `message` in order; none when nothing fits. No part that asks for something is passed over."""
     with Index(entries) as index:
-        anywhere, in_name = index.covers(words), index.covers(words, columns="name")
-        for row in dict.fromkeys([*index.rank(own), *index.rank(words)]):
-            covered = [word for word in prompt.strong if row in anywhere[word]]
-            kinds = [kind for kind in prompt.kinds if row in anywhere[kind]]
-            missed = [word for word in own if word in prompt.strong and word not in covered]
-            named = bool(prompt.args) and any(row in in_name[word] for word in words)
-            most = not missed or len(covered) + len(kinds) > len(missed)
-            if most and (covered or named) and ACTIONS.isdisjoint(missed):
-                return entries[row]
-    return None
+        whole = _find_job(index, entries, message)
+        if whole and not whole.missing:
+            return [whole]
+        several = list(_split(index, entries, message))
+    if len(several) > 1:
+        args = read_prompt(message).args
+        return [
+            job if job.prompt.args or job.missing else replace(job, prompt=replace(job.prompt, args=args))
+            for job in several
+        ]
+    return [whole] if whole else []
+
+
+def _split(index: Index, entries: Sequence[RankedSkill], message: str) -> Iterator[Job]:
+    """Yield one job a skill; none when a clause asks for what fits nothing, or the first asks for nothing."""
+    parts: dict[str, list[str]] = {}
+    skill = ""
+    for clause in clauses(message):
+        job = _find_job(index, entries, clause)
+        if job is None and read_prompt(clause).strong:
+            return
+        skill = job.skill if job else skill
+        parts.setdefault(skill, []).append(clause)
+    jobs = [_find_job(index, entries, " ; ".join(part)) for part in parts.values()]
+    if [job.skill for job in jobs if job] == list(parts):
+        yield from filter(None, jobs)
+
+
+def _find_job(index: Index, entries: Sequence[RankedSkill], message: str) -> Job | None:
+    """Return the best entry for `message`: one that accounts for all of it, else for more than half of its words.
+
+    General words ask for nothing. Where nothing else is asked, a general word or a file type is enough when it stands
+    in the entry's name and something is named to work on: "count README.md". O(entries + words x matches).
+    """
+    prompt = read_prompt(message)
+    words = [word for word in (*prompt.words, *prompt.kinds) if word not in prompt.echoed or word in prompt.kinds]
+    strong = [word for word in (*prompt.strong, *prompt.kinds) if word not in word_list("questions")]
+    similar = [other for word in words for other in word_list(word, "synonyms")]
+    matched = {need: index.match(need.query) for need in prompt.needs}
+    fits: list[tuple[float, Job]] = []
+    half: Job | None = None
+    for row, score in index.rank([*words, *similar]).items():
+        missing = tuple(need for need in prompt.needs if row not in matched[need])
+        asked = [need.text for need in prompt.needs if need.kind in {"word", "role"} and row in matched[need]]
+        named = index.count(row, words, "name")
+        says_what = bool(asked) and (bool(prompt.args) or not word_list("qualities").issuperset(asked))
+        acts = word_list("acts").intersection(words)
+        is_named = bool(prompt.args) and named > 0 and index.count(row, acts) == len(acts)
+        job = Job(skill=entries[row].name, message=message, prompt=prompt, missing=missing)
+        if not missing and (says_what or is_named):
+            fits.append((score, job))
+        elif half is None and missing and asked:
+            general = word_list("general").intersection(words)
+            covered = index.count(row, strong) + index.count(row, general, "name")
+            half = job if covered > sum(need.kind in {"word", "role"} for need in missing) else None
+    if len(fits) > 1 and fits[1][0] >= _RIVAL * fits[0][0]:
+        return replace(fits[0][1], rival=fits[1][1].skill)
+    return fits[0][1] if fits else half
+
+
+def find_missing(prompt: Prompt, entry: RankedSkill) -> tuple[Need, ...]:
+    """Return what `entry` does not account for in `prompt`."""
+    with Index([entry]) as index:
+        return tuple(need for need in prompt.needs if not index.match(need.query))
 
 
 def best_of(entries: Sequence[RankedSkill], words: Iterable[str]) -> RankedSkill:
     """Return the entry nearest to `words`, the first when none shares a word; `entries` must not be empty."""
     with Index(entries) as index:
         return entries[next(iter(index.rank(words)), 0)]
+
+
+@lru_cache(maxsize=2_000)  # a turn plans after each call, and reading the texts costs more than indexing them
+def _read_columns(entry: RankedSkill) -> tuple[str, str, str, str]:
+    """Return the name and the text of `entry`, the verbs of what it does, and the formats of files it is for."""
+    name, text = normalise(entry.name), _ADVICE.sub(" ", normalise(entry.text))
+    verbs = [*re.split(r"[-_]", name)[-1:], *_VERBS.findall(text)]
+    formats = word_list("names", "formats").intersection(re.split(r"\W+", text))
+    return name, text, " ".join(verbs), " ".join(sorted(formats) or ["any"])

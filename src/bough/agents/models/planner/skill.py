@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from html import unescape
 from pathlib import PurePosixPath
 
-from bough.agents.models.planner.prompt import Prompt, content_words
+from bough.agents.models.planner.prompt import Prompt
 from bough.agents.models.planner.rank import RankedSkill, best_of
+from bough.agents.models.planner.words import content_words, read_kind
 from bough.types import Json
 
 _SCRIPT = re.compile(r"(?<![\w/.-])(?:\./)?(scripts/[\w./-]*\w)")
@@ -18,6 +19,7 @@ _MARKUP = re.compile(r"^\s*</?\w*skill\w*\b[^>]*>\s*$", re.MULTILINE)
 _FILE = re.compile(r"<file>([^<]+)</file>")
 _SHOW = re.compile(r"\b(?:show|read|see|open|display|print|say|says)\b", re.IGNORECASE)
 _WANTED = re.compile(r"^.*\bask the user for these inputs\b.*:\n((?:- .+\n?)+)", re.MULTILINE)
+_OPTION = re.compile(r"`--([a-z][\w-]*)([^`\n]*)`")
 _HEADING = re.compile(r"^(?=#{1,6} )", re.MULTILINE)
 _RUNNABLE = frozenset({"", ".py", ".sh", ".bash", ".js", ".mjs"})
 
@@ -31,12 +33,14 @@ class Loaded:
         scripts: What it can run: those the instructions name, else all there are.
         wanted: Inputs it asks the user for, one a line; empty when it has what it needs.
         files: Everything it lists that is not a script.
+        options: The long options it documents, and whether each takes a value.
     """
 
     text: str
     scripts: tuple[str, ...]
     wanted: str = ""
     files: tuple[str, ...] = ()
+    options: Mapping[str, bool] = field(default_factory=dict[str, bool])
 
 
 def read_skill(result: Json) -> Loaded:
@@ -54,6 +58,7 @@ def read_skill(result: Json) -> Loaded:
         scripts=tuple(scripts),
         wanted=wanted[1] if wanted else "",
         files=tuple(file for file in files if file not in listing),
+        options={name: bool(value.strip()) for name, value in _OPTION.findall(text)},
     )
 
 
@@ -69,8 +74,21 @@ def pick_script(loaded: Loaded, prompt: Prompt) -> str:
     """Return the script whose path and surrounding text are nearest to `prompt`; the first named one on a tie."""
     words = (*prompt.words, *prompt.kinds)
     return best_of(
-        [RankedSkill(name=script, text=_around(loaded.text, script)) for script in loaded.scripts], words
+        [RankedSkill(name=script, text=read_around(loaded.text, script)) for script in loaded.scripts], words
     ).name
+
+
+def find_surplus(loaded: Loaded, script: str, args: Sequence[str]) -> tuple[str, ...]:
+    """Return the arguments that the script does not take, as its text says: `script FILE`, `script [FOLDER]`."""
+    usage = re.search(rf"{re.escape(script)}((?: \[?[A-Z_]+(?:\.\.\.)?\]?)+)`", loaded.text)
+    if usage is None:
+        return ()
+    places = re.findall(r"[A-Z_]+", usage[1])
+    if all(place in {"DIR", "DIRECTORY", "FOLDER", "REPOSITORY"} for place in places):
+        args_of_files = tuple(arg for arg in args if read_kind(arg))
+        if args_of_files:
+            return args_of_files
+    return () if "..." in usage[1] else tuple(args[len(places) :])
 
 
 def pick_section(loaded: Loaded, prompt: Prompt, *, skill: str) -> str:
@@ -100,7 +118,8 @@ def _scripts(text: str) -> list[str]:
     return [script for script in found if PurePosixPath(script).suffix in _RUNNABLE]
 
 
-def _around(text: str, script: str) -> str:
+def read_around(text: str, script: str) -> str:
+    """Return the paragraphs of `text` that name `script`, each with the one before it."""
     paragraphs = re.split(r"\n\s*\n|^(?=#{1,6} |[-*] )", text, flags=re.MULTILINE)
     at = [i for i, paragraph in enumerate(paragraphs) if script in paragraph]
     return "\n".join(paragraph for i in at for paragraph in paragraphs[max(0, i - 1) : i + 1])
