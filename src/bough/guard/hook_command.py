@@ -141,7 +141,7 @@ def _kill_group(group: int) -> None:
 
 
 def _decode(pipe: Pipe) -> str:
-    return pipe.kept.value().decode("utf-8", "replace")
+    return pipe.captured.value().decode("utf-8", "replace")
 
 
 _NOT_STARTED = (126, 127)
