@@ -19,18 +19,18 @@ from page import own, rewrite
 HERE = Path(__file__).parent
 
 ON_REQUEST = frozenset({"peers", "server_load"})
-"""What takes minutes, or installs packages from the network."""
+"""Benchmarks that take minutes, or install packages from the network."""
 
 _NO_BENCHMARKS = frozenset({"__main__", "agent_servers", "harness", "light_client", "page", "talk", "targets"})
 
 
-def names() -> list[str]:
-    """Return the benchmarks there are."""
+def list_names() -> list[str]:
+    """Return the names of all benchmarks."""
     return sorted(path.stem for path in HERE.glob("*.py") if path.stem not in _NO_BENCHMARKS)
 
 
 def run(name: str) -> tuple[list[Figure], bool]:
-    """Run a benchmark, print its lines as they come, and return its figures and whether it came to its end."""
+    """Run a benchmark, print its lines as they come, and return its figures and whether it succeeded."""
     figures: list[Figure] = []
     with subprocess.Popen([sys.executable, HERE / f"{name}.py"], stdout=subprocess.PIPE, text=True) as process:
         for line in process.stdout or ():
@@ -44,17 +44,17 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser("benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--page", type=Path, metavar="FILE")
-    given = parser.parse_args(arguments)
-    if unknown := [name for name in given.names if name not in names()]:
-        parser.error(f"no benchmark {', '.join(unknown)}; there are: {', '.join(names())}")
-    if given.page and given.names:
+    options = parser.parse_args(arguments)
+    if unknown := [name for name in options.names if name not in list_names()]:
+        parser.error(f"no benchmark {', '.join(unknown)}; there are: {', '.join(list_names())}")
+    if options.page and options.names:
         parser.error("a page has the figures of all benchmarks, so --page takes no NAME")
-    chosen = given.names or [name for name in names() if name not in ON_REQUEST]
+    chosen = options.names or [name for name in list_names() if name not in ON_REQUEST]
     before, results = os.getloadavg()[0], {name: run(name) for name in chosen}
-    failed = [name for name, (_, ended) in results.items() if not ended]
-    if given.page:
-        figures = [figure for found, _ in results.values() for figure in found]
-        rewrite(given.page, "own figures", own(figures, failed=failed, loads=(before, os.getloadavg()[0])))
+    failed = [name for name, (_, succeeded) in results.items() if not succeeded]
+    if options.page:
+        figures = [figure for measured, _ in results.values() for figure in measured]
+        rewrite(options.page, "own figures", own(figures, failed=failed, loads=(before, os.getloadavg()[0])))
     if failed:
         print(f"failed: {', '.join(failed)}", file=sys.stderr)
     return 1 if failed else 0

@@ -21,9 +21,9 @@ from time import perf_counter
 from typing import Any
 from urllib.parse import urlsplit
 
-from harness import MIN_ROUNDS, ON_DISK, Figure, Lacking, in_turns, note
+from harness import MIN_ROUNDS, ON_DISK, CannotMeasure, Figure, in_turns, print_note
 from light_client import Connection, Cost, Refused, build_request, connect, measure_calls, read_cpu_seconds
-from server_load import Served, resident_mib, served
+from server_load import RunningServer, measure_resident_mib, serve
 
 CONVERSATIONS = 10
 EVENTS = 300
@@ -31,7 +31,7 @@ START_SECONDS = 300
 END_SECONDS = 30
 MESSAGE = {"role": "user", "content": [{"type": "text", "text": "x" * 200}], "run": False}
 
-StartServer = Callable[[Path], AbstractContextManager[Served]]
+StartServer = Callable[[Path], AbstractContextManager[RunningServer]]
 
 
 @dataclass(frozen=True)
@@ -119,20 +119,20 @@ def measure_servers(python: Path, package: str) -> list[Figure]:
         package: The name of its package, for its version.
 
     Raises:
-        Lacking: The peer does not start, or refuses a request.
+        CannotMeasure: The peer does not start, or refuses a request.
     """
     peer_name = f"{package} {find_version(python, package)}"
 
-    def start_peer(home: Path) -> AbstractContextManager[Served]:
+    def start_peer(home: Path) -> AbstractContextManager[RunningServer]:
         return serve_openhands(python, home)
 
     figures: list[Figure] = []
     with tempfile.TemporaryDirectory(dir=ON_DISK) as name:
         folder = Path(name)
-        with start_peer(folder / "peer") as peer_server, served(folder / "bough") as own_server:
-            note(f"writing {CONVERSATIONS} conversations, one with {EVENTS} events, in each server")
+        with start_peer(folder / "peer") as peer_server, serve(folder / "bough") as own_server:
+            print_note(f"writing {CONVERSATIONS} conversations, one with {EVENTS} events, in each server")
             own = prepare(own_server, folder / "own_work")
-            with lacking_if_refused():
+            with convert_refusal():
                 peer = prepare(peer_server, folder / "peer_work")
             figures.append(compare_memory(peer, own, peer_name))
             for call in CALLS:
@@ -141,7 +141,7 @@ def measure_servers(python: Path, package: str) -> list[Figure]:
     return figures
 
 
-def prepare(server: Served, work: Path) -> FilledServer:
+def prepare(server: RunningServer, work: Path) -> FilledServer:
     """Return the server with its conversations."""
     work.mkdir()
     port = urlsplit(server.url).port or 80
@@ -175,7 +175,7 @@ def compare_call(call: Call, peer: FilledServer, own: FilledServer, peer_name: s
     """Measure a call on both servers in turns."""
 
     def measure_peer() -> Cost:
-        with lacking_if_refused():
+        with convert_refusal():
             return measure(peer, call.peer_calls or call.calls)
 
     def measure(server: FilledServer, calls: int) -> Cost:
@@ -200,7 +200,7 @@ def compare_starts(start_peer: StartServer, folder: Path, peer_name: str) -> lis
 
 def compare_memory(peer: FilledServer, own: FilledServer, peer_name: str) -> Figure:
     """Print and return the figure of the resident memory of both servers, before the calls."""
-    peer_mib, own_mib = resident_mib([peer.pid]), resident_mib([own.pid])
+    peer_mib, own_mib = measure_resident_mib([peer.pid]), measure_resident_mib([own.pid])
     name = f"REST: memory with {CONVERSATIONS} conversations, {peer_name}, VmRSS"
     figure = Figure(name, round(peer_mib, 1), "MiB", round(own_mib, 1), round(peer_mib / own_mib, 3), 1)
     figure.report()
@@ -221,24 +221,24 @@ def make_figures(name: str, called: str, peer_costs: list[Cost], own_costs: list
 
 
 @contextmanager
-def lacking_if_refused() -> Generator[None]:
-    """Turn a refusal of the peer into `Lacking`. A refusal of bough's is an error of this benchmark."""
+def convert_refusal() -> Generator[None]:
+    """Turn a refusal of the peer into `CannotMeasure`. A refusal of bough's is an error of this benchmark."""
     try:
         yield
     except Refused as error:
-        raise Lacking(str(error)) from error
+        raise CannotMeasure(str(error)) from error
 
 
 @contextmanager
-def serve_bough(home: Path) -> Generator[Served]:
+def serve_bough(home: Path) -> Generator[RunningServer]:
     """Start bough's server, and wait until it is ready."""
-    with served(home) as server:
+    with serve(home) as server:
         wait_until_ready(urlsplit(server.url).port or 80, lambda: True)
         yield server
 
 
 @contextmanager
-def serve_openhands(python: Path, home: Path) -> Generator[Served]:
+def serve_openhands(python: Path, home: Path) -> Generator[RunningServer]:
     """Start OpenHands' agent server, wait until it is ready, and end it."""
     home.mkdir()
     port = find_free_port()
@@ -261,7 +261,7 @@ def serve_openhands(python: Path, home: Path) -> Generator[Served]:
     ):
         try:
             wait_until_ready(port, lambda: process.poll() is None)
-            yield Served(f"http://127.0.0.1:{port}", process.pid)
+            yield RunningServer(f"http://127.0.0.1:{port}", process.pid)
         finally:
             process.terminate()
             try:
@@ -274,7 +274,7 @@ def wait_until_ready(port: int, is_alive: Callable[[], bool]) -> None:
     """Return when `GET /ready` answers 200.
 
     Raises:
-        Lacking: The process ended, or the time is over.
+        CannotMeasure: The process ended, or the time is over.
     """
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline and is_alive():
@@ -285,7 +285,7 @@ def wait_until_ready(port: int, is_alive: Callable[[], bool]) -> None:
             time.sleep(0.01)
         else:
             return
-    raise Lacking("its server does not become ready")
+    raise CannotMeasure("its server does not become ready")
 
 
 def find_free_port() -> int:

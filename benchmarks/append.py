@@ -1,12 +1,11 @@
 """Durable appends a second: 1, 8 and 64 producers, typed events encoded on the way, against two floors.
 
-Strict: one connection in one thread, in WAL mode with full synchronisation, that inserts bytes to the same places: each
-producer has a conversation that grows, and a transaction has a row of each. No event loop, no encoding, no heads to
-keep: what any group commit could do at the very best.
+Strict: one connection in one thread, in WAL mode with full synchronisation, inserts bytes at the same places. Each
+producer has a conversation that grows, and each transaction inserts a row for every producer. There is no event loop,
+no encoding, and no heads are kept. No group commit can be faster.
 
-Fair: the same insert behind the same pattern: asyncio producers that await a bare writer thread, which commits whatever
-waits as one transaction. What is left between it and a store is the store's own work: encoding, digests, heads,
-conditions, turns between processes.
+Fair: asyncio producers await a bare writer thread, which commits all waiting rows in one transaction. The difference
+between it and a store is the store's own work: encoding, digests, heads, conditions, and turns between processes.
 """
 
 from __future__ import annotations
@@ -37,38 +36,45 @@ Row = tuple[int | None, bytes, bytes]
 async def main() -> None:
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as name:
         store = await SqliteEventStore.open(Path(name) / "log.db")
-        strict, bare = raw(Path(name) / "raw.db"), BareWriter(raw(Path(name) / "bare.db"))
+        strict, bare_writer = (
+            open_raw_database(Path(name) / "raw.db"),
+            BareWriter(open_raw_database(Path(name) / "bare.db")),
+        )
         for producers, appends in APPENDS.items():
-            await measure(store, strict, bare, producers, appends)
+            await measure(store, strict, bare_writer, producers, appends)
         await store.aclose()
-        bare.stop()
+        bare_writer.stop()
         strict.close()
 
 
 async def measure(
-    store: SqliteEventStore, strict: sqlite3.Connection, bare: BareWriter, producers: int, appends: int
+    store: SqliteEventStore, strict: sqlite3.Connection, bare_writer: BareWriter, producers: int, appends: int
 ) -> None:
     cids = [(await store.create()).id for _ in range(producers)]
-    made = iter([UserMessage.text(TEXT) for _ in range(2 * appends * (ROUNDS + 1))])
-    each, seqs, rounds = appends // producers, count(), count()
+    messages = iter([UserMessage.text(TEXT) for _ in range(2 * appends * (ROUNDS + 1))])
+    appends_per_producer, seqs, rounds = appends // producers, count(), count()
     floors: dict[str, AsyncWork] = {
-        "raw SQLite in one thread": lambda: insert(strict, producers, each, seqs),
-        "a bare writer thread": lambda: produce_bare(bare, producers, each, rounds),
+        "raw SQLite in one thread": lambda: insert(strict, producers, appends_per_producer, seqs),
+        "a bare writer thread": lambda: produce_bare(bare_writer, producers, appends_per_producer, rounds),
     }
     for floor, work in floors.items():
         name = f"append, durable, {producers} producers, to {floor}"
-        await compare_async(name, lambda: produce(store, cids, each, made), work, unit="1/s", per=appends)
+        await compare_async(
+            name, lambda: produce(store, cids, appends_per_producer, messages), work, unit="1/s", per=appends
+        )
 
 
-async def produce(store: SqliteEventStore, cids: list[UUID], each: int, made: Iterator[UserMessage]) -> None:
+async def produce(
+    store: SqliteEventStore, cids: list[UUID], appends_per_producer: int, messages: Iterator[UserMessage]
+) -> None:
     async def producer(cid: UUID) -> None:
-        for _ in range(each):
-            await store.append(cid, [next(made)])
+        for _ in range(appends_per_producer):
+            await store.append(cid, [next(messages)])
 
     await asyncio.gather(*(producer(cid) for cid in cids))
 
 
-def raw(path: Path) -> sqlite3.Connection:
+def open_raw_database(path: Path) -> sqlite3.Connection:
     db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     db.execute("pragma page_size = 16384")
     db.execute("pragma journal_mode = wal")
@@ -77,33 +83,33 @@ def raw(path: Path) -> sqlite3.Connection:
     return db
 
 
-def row(producers: int, producer: int, seq: int, data: bytes) -> Row:
-    """The next row of a producer; those of other numbers of producers have other keys."""
+def make_row(producers: int, producer: int, seq: int, data: bytes) -> Row:
+    """Return the next row of a producer. The keys differ for each number of producers."""
     return (producers << 8 | producer) << 32 | seq, new_id().bytes, data
 
 
-async def insert(db: sqlite3.Connection, producers: int, each: int, seqs: Iterator[int]) -> None:
+async def insert(db: sqlite3.Connection, producers: int, appends_per_producer: int, seqs: Iterator[int]) -> None:
     data = encode(UserMessage.text(TEXT))
-    for _ in range(each):
+    for _ in range(appends_per_producer):
         seq = next(seqs)
         db.execute("begin immediate")
         for producer in range(producers):
-            db.execute(INSERT, row(producers, producer, seq, data))
+            db.execute(INSERT, make_row(producers, producer, seq, data))
         db.execute("commit")
 
 
-async def produce_bare(writer: BareWriter, producers: int, each: int, rounds: Iterator[int]) -> None:
-    data, start = encode(UserMessage.text(TEXT)), next(rounds) * each
+async def produce_bare(writer: BareWriter, producers: int, appends_per_producer: int, rounds: Iterator[int]) -> None:
+    data, start = encode(UserMessage.text(TEXT)), next(rounds) * appends_per_producer
 
     async def producer(number: int) -> None:
-        for seq in range(start, start + each):
-            await writer.insert(row(producers, number, seq, data))
+        for seq in range(start, start + appends_per_producer):
+            await writer.insert(make_row(producers, number, seq, data))
 
     await asyncio.gather(*(producer(number) for number in range(producers)))
 
 
 class BareWriter:
-    """A thread that inserts what waits in one transaction; rows of one turn of the loop travel together."""
+    """A thread that inserts all waiting rows in one transaction. It gets the rows of one turn of the loop together."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db

@@ -1,6 +1,7 @@
-"""What an eval costs: a case over its conversation, many at once, a resumed run, a long trace, a report, a query.
+"""What an eval costs: a case compared with its conversation, many cases at once, a resumed run, a report, a query.
 
-`python benchmarks/evals.py [CASES]`: how many cases the set has whose run, report and resumption are measured.
+`python benchmarks/evals.py [CASES]`: CASES is the number of cases in the set whose run, report and resumption are
+measured.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from bough.events import open_store
 from bough.events.model import Event, ModelResponded, ToolCalled, ToolReturned, UserMessage
 from bough.settings import Settings
 from bough.testing import ScriptedModel, tool_call
-from harness import MIN_ROUNDS, Figure, in_turns_async, seconds, seconds_async
+from harness import MIN_ROUNDS, Figure, in_turns_async, measure_seconds, measure_seconds_async
 
 MANY = 1000
 LATENCY_SECONDS = 0.2
@@ -46,88 +47,98 @@ CASE = CaseInput(
     turns=(TurnInput(user="add", tool_uses=(ToolUse("add", {"a": 1}),), reference="3"),),
     expect={"order": 1.0, "schema_discovery_score": 0.0, "skill_discovery_score": 0.0},
 )
-"""Asks for twelve metrics with what `METRICS` adds."""
+"""Has twelve metrics together with those in `METRICS`."""
 
 METRICS = {"trigger_score": 0.0, "output_correctness_score": 1.0}
 
 
-def agent(latency_seconds: float = 0.0) -> AgentSpec:
-    """An agent of three steps: two calls and an answer."""
+def make_agent(latency_seconds: float = 0.0) -> AgentSpec:
+    """Return an agent that takes three steps: two calls and an answer."""
 
-    async def step(asked: Any) -> Any:
+    async def step(request: Any) -> Any:
         if latency_seconds:
             await asyncio.sleep(latency_seconds)
-        done = sum(part.part_kind == "tool-return" for message in asked.messages for part in message.parts)
+        done = sum(part.part_kind == "tool-return" for message in request.messages for part in message.parts)
         return "3" if done == 2 else tool_call("add", a=1, b=2)
 
     return AgentSpec(name="adder", model=ScriptedModel([step] * 100_000), tools=(add,), skills=())
 
 
-def cases(count: int) -> EvalSet:
+def make_cases(count: int) -> EvalSet:
     return EvalSet(name="bench", cases=tuple(SetCase(id=f"c{n}", input=CASE) for n in range(count)))
 
 
-async def overhead(settings: Settings, count: int) -> None:
-    """A case of twelve metrics, to its conversation alone, one at a time; less what a run of one case costs."""
+async def measure_overhead(settings: Settings, count: int) -> None:
+    """Report a case of twelve metrics, less the cost of a run of one case, compared with its conversation alone."""
 
-    def run(some: int) -> Any:
-        return seconds_async(lambda: evaluate(cases(some), agent(), settings=settings, jobs=1, metrics=METRICS))
+    def run(cases: int) -> Any:
+        return measure_seconds_async(
+            lambda: evaluate(make_cases(cases), make_agent(), settings=settings, jobs=1, metrics=METRICS)
+        )
 
     async def measure() -> float:
         return await run(count + 1) - await run(1)
 
     async def bare() -> None:
         store = await open_store(f"sqlite:///{settings.home / f'{perf_counter()}.db'}")
-        spec = agent()
+        spec = make_agent()
         for number in range(count):
             folder = settings.home / "work" / str(number)
             folder.mkdir(parents=True, exist_ok=True)
-            async with await AsyncConversation.create(spec, workspace=folder, store=store, settings=settings) as each:
-                await each.send_message("add")
-                await each.run()
+            async with await AsyncConversation.create(
+                spec, workspace=folder, store=store, settings=settings
+            ) as conversation:
+                await conversation.send_message("add")
+                await conversation.run()
         await store.aclose()
 
-    took, floors = await in_turns_async(measure, lambda: seconds_async(bare), rounds=MIN_ROUNDS)
-    took, floors = [1e3 * each / count for each in took], [1e3 * each / count for each in floors]
-    Figure.of("evals: a case, to its conversation", took, floors, unit="ms").report()
-    over = [each - floor for each, floor in zip(took, floors, strict=True)]
-    Figure.of("evals: overhead of a case", over, unit="ms").report()
+    durations, floors = await in_turns_async(measure, lambda: measure_seconds_async(bare), rounds=MIN_ROUNDS)
+    durations, floors = [1e3 * duration / count for duration in durations], [1e3 * floor / count for floor in floors]
+    Figure.of("evals: a case, to its conversation", durations, floors, unit="ms").report()
+    overheads = [duration - floor for duration, floor in zip(durations, floors, strict=True)]
+    Figure.of("evals: overhead of a case", overheads, unit="ms").report()
 
 
-async def at_once(settings: Settings, count: int) -> None:
-    """Cases at 200 ms a response, eight at once; the floor is one at once."""
+async def measure_at_once(settings: Settings, count: int) -> None:
+    """Report cases with 200 ms a response, eight at once. The floor is one at a time."""
 
-    def run(jobs: int, some: int) -> Any:
-        return seconds_async(
-            lambda: evaluate(cases(some), agent(LATENCY_SECONDS), settings=settings, jobs=jobs, metrics=METRICS)
+    def run(jobs: int, cases: int) -> Any:
+        return measure_seconds_async(
+            lambda: evaluate(
+                make_cases(cases), make_agent(LATENCY_SECONDS), settings=settings, jobs=jobs, metrics=METRICS
+            )
         )
 
-    took, floors = await in_turns_async(lambda: run(AT_ONCE, AT_ONCE * count), lambda: run(1, count), rounds=MIN_ROUNDS)
-    each = [some / (AT_ONCE * count) for some in took]
-    Figure.of(f"evals: a case, {AT_ONCE} at once", each, [some / count for some in floors], unit="s").report()
+    durations, floors = await in_turns_async(
+        lambda: run(AT_ONCE, AT_ONCE * count), lambda: run(1, count), rounds=MIN_ROUNDS
+    )
+    per_case = [duration / (AT_ONCE * count) for duration in durations]
+    Figure.of(f"evals: a case, {AT_ONCE} at once", per_case, [floor / count for floor in floors], unit="s").report()
 
 
-async def many(settings: Settings, count: int) -> None:
-    """A whole run: its memory, its resumption when all is done, its report."""
-    await evaluate(cases(count // 10), agent(), settings=settings, jobs=AT_ONCE, metrics=METRICS)
+async def measure_many(settings: Settings, count: int) -> None:
+    """Report a whole run: its memory, its resumption when every case is finished, and its report."""
+    await evaluate(make_cases(count // 10), make_agent(), settings=settings, jobs=AT_ONCE, metrics=METRICS)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    run = await evaluate(cases(count), agent(), settings=settings, jobs=AT_ONCE, metrics=METRICS)
-    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
-    Figure(f"evals: memory from {count // 10} to {count} cases", round(grown, 1), "MB", None, None, 1).report()
+    run = await evaluate(make_cases(count), make_agent(), settings=settings, jobs=AT_ONCE, metrics=METRICS)
+    growth = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    Figure(f"evals: memory from {count // 10} to {count} cases", round(growth, 1), "MB", None, None, 1).report()
     resumed = [
-        await seconds_async(lambda: evaluate(cases(count), agent(), settings=settings, metrics=METRICS, resume=run.run))
+        await measure_seconds_async(
+            lambda: evaluate(make_cases(count), make_agent(), settings=settings, metrics=METRICS, resume=run.run)
+        )
         for _ in range(MIN_ROUNDS)
     ]
     Figure.of(f"evals: resuming {count} finished cases", resumed, unit="s").report()
     folder = RunFolder(run.folder)
-    again, notes = await read_run(folder)
-    written = [await seconds_async(lambda: write_reports(folder, again, notes)) for _ in range(MIN_ROUNDS)]
+    results, notes = await read_run(folder)
+    written = [await measure_seconds_async(lambda: write_reports(folder, results, notes)) for _ in range(MIN_ROUNDS)]
     Figure.of(f"evals: report of {count} cases", written, unit="s").report()
     shutil.rmtree(run.folder)
 
 
-async def query(settings: Settings) -> None:
-    """A query in the process that can be killed, to one in this process."""
+async def measure_query(settings: Settings) -> None:
+    """Report a query in a process that can be killed, compared with a query in this process."""
     file = ensure_datasets(settings.home / "data")
     tools = DataTools.duckdb({PROJECT: file})
     with duckdb.connect(str(file), read_only=True) as connection:
@@ -143,16 +154,18 @@ async def query(settings: Settings) -> None:
 
         started = perf_counter()
         await ask()
-        begun = round(perf_counter() - started, 4)
-        Figure("evals: a first query, with its process", begun, "s", None, None, 1).report()
-        took, floors = await in_turns_async(lambda: seconds_async(ask), lambda: seconds_async(bare), rounds=MIN_ROUNDS)
+        first_seconds = round(perf_counter() - started, 4)
+        Figure("evals: a first query, with its process", first_seconds, "s", None, None, 1).report()
+        durations, floors = await in_turns_async(
+            lambda: measure_seconds_async(ask), lambda: measure_seconds_async(bare), rounds=MIN_ROUNDS
+        )
     await tools.aclose()
-    over = [1e3 * (each - floor) / QUERIES for each, floor in zip(took, floors, strict=True)]
-    Figure.of("evals: overhead of a query", over, unit="ms").report()
+    overheads = [1e3 * (duration - floor) / QUERIES for duration, floor in zip(durations, floors, strict=True)]
+    Figure.of("evals: overhead of a query", overheads, unit="ms").report()
 
 
-def scoring() -> None:
-    """A trace of ten thousand events and all metrics of it."""
+def measure_scoring() -> None:
+    """Report all metrics of a trace with ten thousand events."""
     events: list[Event] = [UserMessage.text("go")]
     for n in range(EVENTS // 3):
         part = {"part_kind": "tool-call", "tool_call_id": f"{n}", "tool_name": f"t{n % 20}", "args": {"path": f"p{n}"}}
@@ -176,24 +189,27 @@ def scoring() -> None:
         metrics.cost_usd(trace)
         metrics.duration_seconds(trace)
 
-    def look() -> None:
+    def read_kinds() -> None:
         for event in events:
             _ = event.kind
 
     score()
-    took, floors = [1e3 * seconds(score) for _ in range(7)], [1e3 * seconds(look) for _ in range(7)]
-    Figure.of(f"evals: twelve metrics of {EVENTS} events", took, floors, unit="ms").report()
+    durations, floors = (
+        [1e3 * measure_seconds(score) for _ in range(7)],
+        [1e3 * measure_seconds(read_kinds) for _ in range(7)],
+    )
+    Figure.of(f"evals: twelve metrics of {EVENTS} events", durations, floors, unit="ms").report()
 
 
 async def main(count: int) -> None:
-    """Take every figure."""
-    scoring()
+    """Measure and print every figure."""
+    measure_scoring()
     with tempfile.TemporaryDirectory() as folder:
         settings = Settings.load(home=folder, env={}, cwd=Path(folder))
-        await query(settings)
-        await overhead(settings, max(count // 20, 5))
-        await at_once(settings, max(count // 100, 1))
-        await many(settings, count)
+        await measure_query(settings)
+        await measure_overhead(settings, max(count // 20, 5))
+        await measure_at_once(settings, max(count // 100, 1))
+        await measure_many(settings, count)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """A fork at every length of the log against one durable insert; ten thousand forks, their bytes, and reading one.
 
-Then what a caller does: `Conversation.fork` at the head and further back, and `open`, on SQLite and Postgres. Peers
-copy the log: their cost grows with its length. Here the rows written do not depend on it. The strict floor inserts in
-the caller's thread, the fair one awaits a bare writer thread, as every caller of a store does.
+It also measures what a caller does: `Conversation.fork` at the head and further back, and `open`, on SQLite and
+Postgres. Peers copy the log, so their cost grows with its length. bough writes the same number of rows at each length.
+The strict floor inserts in the caller's thread. The fair one awaits a bare writer thread, as every caller of a store
+does.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from uuid import UUID
 
 import psycopg
 
-from append import BareWriter, raw
+from append import BareWriter, open_raw_database
 from bough import AsyncConversation
 from bough.events import EventStore, PostgresEventStore, SqliteEventStore
 from bough.events.model import UserMessage
@@ -36,37 +37,39 @@ FLOOR = "an awaited insert"
 async def main() -> None:
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as name:
         store = await SqliteEventStore.open(Path(name) / "log.db")
-        floor = raw(Path(name) / "raw.db")
-        sources = {size: await filled(store, size) for size in SIZES}
-        bare = BareWriter(raw(Path(name) / "bare.db"))
+        floor = open_raw_database(Path(name) / "raw.db")
+        sources = {size: await create_log(store, size) for size in SIZES}
+        bare_writer = BareWriter(open_raw_database(Path(name) / "bare.db"))
         for size, cid in sources.items():
-            await measure(store, cid, size, floor, bare)
-        await many(store, sources[10_000])
-        made = await store.fork(sources[10_000])
+            await measure(store, cid, size, floor, bare_writer)
+        await measure_many_forks(store, sources[10_000])
+        forked = await store.fork(sources[10_000])
         await compare_async(
             "read 10000 events of a fork, of the source",
-            lambda: read(store, made.id),
+            lambda: read(store, forked.id),
             lambda: read(store, sources[10_000]),
         )
-        await chain(store, sources[10_000])
-        await open_and_fork(store, "sqlite", SIZES, lambda: insert_bare(bare, 1))
+        await measure_chain(store, sources[10_000])
+        await measure_callers(store, "sqlite", SIZES, lambda: insert_bare(bare_writer, 1))
         await store.aclose()
-        bare.stop()
+        bare_writer.stop()
         floor.close()
-    await on_postgres()
+    await measure_postgres()
 
 
-async def measure(store: SqliteEventStore, cid: UUID, size: int, raw: sqlite3.Connection, bare: BareWriter) -> None:
+async def measure(
+    store: SqliteEventStore, cid: UUID, size: int, db: sqlite3.Connection, bare_writer: BareWriter
+) -> None:
     floors: dict[str, AsyncWork] = {
-        "one insert in one thread": lambda: insert(raw, FORKS),
-        "one insert by a bare writer thread": lambda: insert_bare(bare, FORKS),
+        "one insert in one thread": lambda: insert(db, FORKS),
+        "one insert by a bare writer thread": lambda: insert_bare(bare_writer, FORKS),
     }
     for floor, work in floors.items():
         name = f"fork of {size} events, to {floor}"
         await compare_async(name, lambda: fork(store, cid, FORKS), work, unit="us", per=FORKS)
 
 
-async def filled(store: SqliteEventStore, size: int) -> UUID:
+async def create_log(store: SqliteEventStore, size: int) -> UUID:
     record = await store.create()
     for _ in range(0, size, 1000):
         await store.append(record.id, [UserMessage.text("x" * 200) for _ in range(1000)])
@@ -83,13 +86,13 @@ async def insert(db: sqlite3.Connection, times: int) -> None:
         db.execute("insert into event (id, data) values (?, ?)", (new_id().bytes, b"x" * 64))
 
 
-async def insert_bare(bare: BareWriter, times: int) -> None:
+async def insert_bare(bare_writer: BareWriter, times: int) -> None:
     for _ in range(times):
-        await bare.insert((None, new_id().bytes, b"x" * 64))
+        await bare_writer.insert((None, new_id().bytes, b"x" * 64))
 
 
-async def many(store: SqliteEventStore, cid: UUID) -> None:
-    """Fork ten thousand times; report seconds and the bytes that the table grew by, a row."""
+async def measure_many_forks(store: SqliteEventStore, cid: UUID) -> None:
+    """Fork ten thousand times. Report the seconds, and the growth of the table in bytes a row."""
     seconds, sizes = [], []
     for _ in range(ROUNDS):
         before = table_bytes(store.path)
@@ -114,7 +117,7 @@ async def read(store: SqliteEventStore, cid: UUID) -> None:
         pass
 
 
-async def chain(store: SqliteEventStore, flat: UUID) -> None:
+async def measure_chain(store: SqliteEventStore, flat: UUID) -> None:
     """Read a log that is a thousand forks deep against a flat one of the same length."""
     tip = (await store.create()).id
     for _ in range(1000):
@@ -124,7 +127,7 @@ async def chain(store: SqliteEventStore, flat: UUID) -> None:
     )
 
 
-async def on_postgres() -> None:
+async def measure_postgres() -> None:
     with postgres_server(DURABLE) as url:
         store = await PostgresEventStore.open(url)
         floor = psycopg.connect(url, autocommit=True)
@@ -134,41 +137,45 @@ async def on_postgres() -> None:
             statement = "insert into floor (id, data) values (%s, %s)"
             await asyncio.to_thread(floor.execute, statement, (new_id(), b"x" * 64))
 
-        await open_and_fork(store, "postgres", SIZES, insert_row)
+        await measure_callers(store, "postgres", SIZES, insert_row)
         floor.close()
         await store.aclose()
 
 
-async def open_and_fork(store: EventStore, where: str, sizes: Sequence[int], floor: AsyncWork) -> None:
+async def measure_callers(store: EventStore, backend: str, sizes: Sequence[int], floor: AsyncWork) -> None:
     """Fork and open conversations of each length, to one awaited durable insert."""
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         settings = Settings.load(home=home, env={}, cwd=home)
         for size in sizes:
-            made = await talk(store, size, settings, home)
-            for name, work in operations(made, where, size).items():
+            conversation = await talk(store, size, settings, home)
+            for name, work in list_operations(conversation, backend, size).items():
                 await compare_async(name, work, floor, unit="us")
-            await made.aclose()
+            await conversation.aclose()
 
 
-def operations(made: AsyncConversation, where: str, size: int) -> dict[str, AsyncWork]:
-    """Return what a caller does with a long conversation; each leaves nothing open."""
-    head = made.state.head
+def list_operations(conversation: AsyncConversation, backend: str, size: int) -> dict[str, AsyncWork]:
+    """Return the operations that a caller does with a long conversation. Each of them closes what it opens."""
+    head = conversation.state.head
 
     async def fork(at: int | None) -> None:
-        await (await made.fork(at=at)).aclose()
+        await (await conversation.fork(at=at)).aclose()
 
     async def reopen() -> None:
-        again = await AsyncConversation.open(
-            made.id, store=made.store, agent=made.agent, settings=made.settings, executor=made.executor
+        reopened = await AsyncConversation.open(
+            conversation.id,
+            store=conversation.store,
+            agent=conversation.agent,
+            settings=conversation.settings,
+            executor=conversation.executor,
         )
-        await again.aclose()
+        await reopened.aclose()
 
     return {
-        f"{where}: Conversation.fork() of {size} events, to {FLOOR}": lambda: fork(None),
-        f"{where}: Conversation.fork(at=head - 1) of {size} events, to {FLOOR}": lambda: fork(head - 1),
-        f"{where}: Conversation.fork(at=head // 2) of {size} events, to {FLOOR}": lambda: fork(head // 2),
-        f"{where}: Conversation.open of {size} events, to {FLOOR}": reopen,
+        f"{backend}: Conversation.fork() of {size} events, to {FLOOR}": lambda: fork(None),
+        f"{backend}: Conversation.fork(at=head - 1) of {size} events, to {FLOOR}": lambda: fork(head - 1),
+        f"{backend}: Conversation.fork(at=head // 2) of {size} events, to {FLOOR}": lambda: fork(head // 2),
+        f"{backend}: Conversation.open of {size} events, to {FLOOR}": reopen,
     }
 
 

@@ -45,24 +45,26 @@ async def main() -> None:
         guard = Guard(rules, conversation_id="c", workspace=workspace)
         await compare_async(
             "guard, review of a command line, against a bare parse",
-            lambda: reviews(guard, command),
-            parses,
+            lambda: review_often(guard, command),
+            parse_often,
             unit="us",
             per=REVIEWS,
         )
         await compare_async(
             "guard, review of a command line, against a parse and a look at each part",
-            lambda: reviews(guard, command),
-            lambda: looks(workspace),
+            lambda: review_often(guard, command),
+            lambda: inspect_often(workspace),
             unit="us",
             per=REVIEWS,
         )
         await compare_async(
-            "guard, review of another tool", lambda: reviews(guard, skill), parses, unit="us", per=REVIEWS
+            "guard, review of another tool", lambda: review_often(guard, skill), parse_often, unit="us", per=REVIEWS
         )
-        hook = HookSet((Hook(kind=HookKind.PRE_TOOL_USE, command="true"),))
-        hooked = Guard(CallRules(hooks=hook), conversation_id="c", workspace=workspace)
-        await compare_async("guard, one hook", lambda: asks(hooked, skill), shells, unit="ms", per=HOOKS)
+        hooks = HookSet((Hook(kind=HookKind.PRE_TOOL_USE, command="true"),))
+        guard_with_hook = Guard(CallRules(hooks=hooks), conversation_id="c", workspace=workspace)
+        await compare_async(
+            "guard, one hook", lambda: run_hook_often(guard_with_hook, skill), start_shell_often, unit="ms", per=HOOKS
+        )
     masker = Masker({f"S{number}": [f"secret-value-{number:04d}"] for number in range(20)})
     text = "an ordinary line of output, without anything to hide\n" * 20_000
     compare("guard, masking 1 MB, 20 secrets", lambda: masker.text(text), lambda: text.replace("secret-value", ""))
@@ -71,24 +73,24 @@ async def main() -> None:
     compare("guard, masking 1 MB, 20 keys", lambda: keys.text(text), lambda: text.replace("secret-value", ""))
 
 
-async def reviews(guard: Guard, call: ToolRequest) -> None:
+async def review_often(guard: Guard, call: ToolRequest) -> None:
     for _ in range(REVIEWS):
         await guard.review(call)
 
 
-async def parses() -> None:
+async def parse_often() -> None:
     for _ in range(REVIEWS):
         Parser(Language(tree_sitter_bash.language())).parse(COMMAND.encode())
 
 
-async def looks(workspace: Path) -> None:
+async def inspect_often(workspace: Path) -> None:
     parser = Parser(Language(tree_sitter_bash.language()))
     for _ in range(REVIEWS):
-        await asyncio.to_thread(look, parser, workspace)
+        await asyncio.to_thread(inspect, parser, workspace)
 
 
-def look(parser: Parser, workspace: Path) -> None:
-    """Read every word, and resolve those that may be paths."""
+def inspect(parser: Parser, workspace: Path) -> None:
+    """Visit every node of the tree, and resolve each word as if it were a path."""
     stack = [parser.parse(COMMAND.encode()).root_node]
     while stack:
         node = stack.pop()
@@ -97,12 +99,12 @@ def look(parser: Parser, workspace: Path) -> None:
             (workspace / (node.text or b"").decode()).resolve()
 
 
-async def asks(guard: Guard, call: ToolRequest) -> None:
+async def run_hook_often(guard: Guard, call: ToolRequest) -> None:
     for _ in range(HOOKS):
         await guard.review(call)
 
 
-async def shells() -> None:
+async def start_shell_often() -> None:
     for _ in range(HOOKS):
         process = await asyncio.create_subprocess_exec("/bin/sh", "-c", "true")
         await process.wait()

@@ -1,6 +1,6 @@
-"""How a figure is taken: the work and its floor in one process, in turns, and the medians of both.
+"""Measures figures: the work and its floor run in one process, in turns, and the figure has the medians of both.
 
-A figure without its floor says how fast the machine is. Both sides run under the same load, because their rounds
+A time without a floor mostly shows how fast the machine is. Both sides run under the same load, because their rounds
 alternate, and the order within a round alternates too.
 """
 
@@ -20,7 +20,7 @@ ROUNDS = 7
 MIN_ROUNDS = 5
 
 ON_DISK = "/var/tmp"
-"""Where a server's home is: on a disk, and outside of this repository, which would be searched for rule files."""
+"""The folder for a server's home: on a disk, and outside this repository, which would be searched for rule files."""
 
 SECONDS_TO = {"s": 1.0, "ms": 1e3, "us": 1e6}
 
@@ -30,8 +30,8 @@ AsyncWork = Callable[[], Awaitable[object]]
 AsyncMeasure = Callable[[], Awaitable[float]]
 
 
-class Lacking(Exception):
-    """What cannot be measured on this machine, and why."""
+class CannotMeasure(Exception):
+    """Something cannot be measured on this machine. The message says why."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Figure:
 
     @classmethod
     def of(cls, name: str, values: list[float], floors: list[float] | None = None, *, unit: str) -> Figure:
-        """Return the medians of values that were measured in turns."""
+        """Return a figure with the medians of values that were measured in turns."""
         if len(values) < MIN_ROUNDS or (floors is not None and len(floors) != len(values)):
             raise ValueError(f"{name}: both sides run equally often, at least {MIN_ROUNDS} times")
         value = median(values)
@@ -68,14 +68,14 @@ class Figure:
         print(json.dumps(asdict(self)), flush=True)
 
 
-def seconds(work: Work) -> float:
+def measure_seconds(work: Work) -> float:
     """Run `work` once and return how long it took."""
     start = perf_counter()
     work()
     return perf_counter() - start
 
 
-async def seconds_async(work: AsyncWork) -> float:
+async def measure_seconds_async(work: AsyncWork) -> float:
     """Await `work` once and return how long it took."""
     start = perf_counter()
     await work()
@@ -85,7 +85,7 @@ async def seconds_async(work: AsyncWork) -> float:
 def in_turns(
     measure: Callable[[], T], measure_floor: Callable[[], T], *, rounds: int = ROUNDS
 ) -> tuple[list[T], list[T]]:
-    """Return what both functions measured in `rounds` rounds, after one round that does not count."""
+    """Return the results of both functions in `rounds` rounds, after one round that is not counted."""
     values: list[T] = []
     floors: list[T] = []
     for number in range(rounds + 1):
@@ -98,7 +98,7 @@ def in_turns(
 async def in_turns_async(
     measure: AsyncMeasure, measure_floor: AsyncMeasure, *, rounds: int = ROUNDS
 ) -> tuple[list[float], list[float]]:
-    """Return what both coroutine functions measured in `rounds` rounds, after one round that does not count."""
+    """Return the results of both coroutine functions in `rounds` rounds, after one round that is not counted."""
     values: list[float] = []
     floors: list[float] = []
     for number in range(rounds + 1):
@@ -115,28 +115,32 @@ def compare(name: str, work: Work, floor: Work, *, unit: str = "ms", per: int = 
         unit: `s`, `ms`, `us`: time for one of the `per` operations of a call; `1/s`: operations a second.
         per: How many operations one call of either side makes.
     """
-    values, floors = in_turns(lambda: seconds(work), lambda: seconds(floor), rounds=rounds)
-    return _reported(name, values, floors, unit, per)
+    values, floors = in_turns(lambda: measure_seconds(work), lambda: measure_seconds(floor), rounds=rounds)
+    return _report(name, values, floors, unit, per)
 
 
 async def compare_async(
     name: str, work: AsyncWork, floor: AsyncWork, *, unit: str = "ms", per: int = 1, rounds: int = ROUNDS
 ) -> Figure:
     """Do what `compare` does with two coroutine functions, in the running event loop."""
-    values, floors = await in_turns_async(lambda: seconds_async(work), lambda: seconds_async(floor), rounds=rounds)
-    return _reported(name, values, floors, unit, per)
+    values, floors = await in_turns_async(
+        lambda: measure_seconds_async(work), lambda: measure_seconds_async(floor), rounds=rounds
+    )
+    return _report(name, values, floors, unit, per)
 
 
-def _reported(name: str, values: list[float], floors: list[float], unit: str, per: int) -> Figure:
-    figure = Figure.of(name, [_in(unit, v, per) for v in values], [_in(unit, v, per) for v in floors], unit=unit)
+def _report(name: str, values: list[float], floors: list[float], unit: str, per: int) -> Figure:
+    figure = Figure.of(
+        name, [_convert(unit, v, per) for v in values], [_convert(unit, v, per) for v in floors], unit=unit
+    )
     figure.report()
     return figure
 
 
-def _in(unit: str, taken: float, per: int) -> float:
-    return per / taken if unit == "1/s" else taken * SECONDS_TO[unit] / per
+def _convert(unit: str, duration: float, per: int) -> float:
+    return per / duration if unit == "1/s" else duration * SECONDS_TO[unit] / per
 
 
-def note(text: str) -> None:
-    """Say something to the reader without disturbing the figures."""
+def print_note(text: str) -> None:
+    """Print a note to standard error, because standard output has only figures."""
     print(text, file=sys.stderr, flush=True)

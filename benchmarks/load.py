@@ -1,7 +1,7 @@
 """Loading a log raw, typed, its tail and a page in the middle, against bare selects; memory for a page of a million.
 
-The strict floor fetches rows. The fair one compares each with its digest too, as every reader of a store does: without
-that, a damaged row would be handed on as if nothing were wrong.
+The strict floor fetches rows. The fair one also compares each row with its digest, as every reader of a store does,
+because a damaged row would otherwise be returned without an error.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from zlib import crc32
 
 from bough.events import SqliteEventStore
 from bough.events.record import StoredEvent
-from fork import filled
-from harness import MIN_ROUNDS, Figure, compare, compare_async, note
+from fork import create_log
+from harness import MIN_ROUNDS, Figure, compare, compare_async, print_note
 
 LOG = 10_000
 LONG = 100_000
@@ -30,9 +30,9 @@ REPEAT = 100
 async def main() -> None:
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as name:
         store = await SqliteEventStore.open(Path(name) / "log.db")
-        log, long = await filled(store, LOG), await filled(store, LONG)
+        log, long = await create_log(store, LOG), await create_log(store, LONG)
         db = sqlite3.connect(store.path)
-        first = bounds(db, log)
+        first = find_first_key(db, log)
         for floor, read in FLOORS.items():
             await compare_async(
                 f"load 10000 events, raw, to {floor}",
@@ -41,27 +41,29 @@ async def main() -> None:
             )
         events = [stored async for stored in store.read(log)]
         compare(
-            "load 10000 events, typed", lambda: typed(events), lambda: [json.loads(stored.raw) for stored in events]
+            "load 10000 events, typed",
+            lambda: decode_typed(events),
+            lambda: [json.loads(stored.raw) for stored in events],
         )
-        long_first = bounds(db, long)
-        for what, question, place in (
+        long_first = find_first_key(db, long)
+        for what, work, place in (
             ("tail 50 of 100000", lambda: store.tail(long, 50), LONG - 50),
-            ("page of 50 in the middle of 100000", lambda: page(store, long), LONG // 2),
+            ("page of 50 in the middle of 100000", lambda: read_page(store, long), LONG // 2),
         ):
             for floor, read in FLOORS.items():
                 await compare_async(
                     f"{what}, to {floor}",
-                    lambda question=question: repeat(question),
+                    lambda work=work: repeat(work),
                     lambda read=read, place=place: repeat(lambda: read(db, long_first, place, place + 50)),
                     unit="us",
                     per=REPEAT,
                 )
-        await memory(store)
+        await measure_memory(store)
         db.close()
         await store.aclose()
 
 
-def bounds(db: sqlite3.Connection, cid: UUID) -> int:
+def find_first_key(db: sqlite3.Connection, cid: UUID) -> int:
     return db.execute("select cid << 32 from conversation where id = ?", (cid.bytes,)).fetchone()[0]
 
 
@@ -85,25 +87,25 @@ async def load(store: SqliteEventStore, cid: UUID) -> list[StoredEvent]:
     return [stored async for stored in store.read(cid)]
 
 
-def typed(events: list[StoredEvent]) -> None:
+def decode_typed(events: list[StoredEvent]) -> None:
     for stored in events:
         stored.__dict__.clear()
         _ = stored.event
 
 
-async def page(store: SqliteEventStore, cid: UUID) -> list[StoredEvent]:
+async def read_page(store: SqliteEventStore, cid: UUID) -> list[StoredEvent]:
     return [stored async for stored in store.read(cid, LONG // 2, LONG // 2 + 50)]
 
 
-async def repeat(question) -> None:
+async def repeat(work) -> None:
     for _ in range(REPEAT):
-        await question()
+        await work()
 
 
-async def memory(store: SqliteEventStore) -> None:
-    """Growth of the process while pages of a conversation of a million events are read."""
-    note(f"writing {LONGEST} events …")
-    cid = await filled(store, LONGEST)
+async def measure_memory(store: SqliteEventStore) -> None:
+    """Report how much the process grows while it reads pages of a conversation with a million events."""
+    print_note(f"writing {LONGEST} events …")
+    cid = await create_log(store, LONGEST)
     tracemalloc.start()
     grown = []
     for i in range(MIN_ROUNDS):

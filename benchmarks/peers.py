@@ -5,9 +5,9 @@
 Each peer is installed by uv into a virtual environment of its own and runs in a process of its own, in turns with
 bough's own call of the same name, which is the `floor` of the figure: the `ratio` shows how many times longer the peer
 takes. OpenHands' agent server and bough's get the same REST requests; a call has a figure of its wall time and one of
-the processor time of the server's process (`agent_servers.py`). No model is called. A peer that cannot be installed
-here, or that lacks the operation, is said in one line, and the others continue. `--page` replaces the rows of what was
-measured in the file, after each peer.
+the processor time of the server's process (`agent_servers.py`). No model is called. If a peer cannot be installed here
+or lacks the operation, one line says so, and the others continue. `--page` replaces the measured rows in the file after
+each peer.
 """
 
 from __future__ import annotations
@@ -33,14 +33,22 @@ from bough import AsyncConversation
 from bough.events import SqliteEventStore
 from bough.settings import Settings
 from bough.skills.find.discover import Root, discover
-from harness import MIN_ROUNDS, Figure, Lacking, in_turns_async, note, seconds, seconds_async
+from harness import (
+    MIN_ROUNDS,
+    CannotMeasure,
+    Figure,
+    in_turns_async,
+    measure_seconds,
+    measure_seconds_async,
+    print_note,
+)
 from page import part_of, peers, rewrite
 from talk import talk
 
 SIZES = (1_000, 10_000)
 SKILLS = 1_000
 FORKS = 20
-"""How many forks bough makes a round: one is too short to be timed alone."""
+"""The number of forks that bough makes in a round: one fork is too short to be timed."""
 CHILD = Path(__file__).parent / "peer" / "child.py"
 
 
@@ -50,7 +58,7 @@ class Peer:
 
     Attributes:
         python: The oldest minor version of Python 3 that its current release runs on.
-        forks: The operations of `peer/child.py` that come nearest to a fork, and what each is.
+        forks: The operations of `peer/child.py` that are most like a fork, each with a description.
         skills: Whether it has a public loader of skill folders.
         server: Whether it is a server that takes the requests of `agent_servers.py`; then it has no `peer/child.py`.
     """
@@ -77,7 +85,7 @@ PEERS = (
 
 
 class Child:
-    """A peer's process, asked over its input and output."""
+    """A peer's process, which gets requests on its standard input and answers on its standard output."""
 
     def __init__(self, asked: IO[str], answered: IO[str]) -> None:
         self.asked, self.answered = asked, answered
@@ -85,33 +93,33 @@ class Child:
 
     def ask(self, operation: str, argument: int | str) -> float:
         """Return the seconds that the operation took in the peer; 0 where it is not timed."""
-        # A process that has ended says so by its missing answer.
+        # If the process has ended, the missing answer shows it.
         with suppress(BrokenPipeError):
             print(json.dumps([operation, argument]), file=self.asked, flush=True)
         return float(self.answer()["seconds"] or 0)
 
     def answer(self) -> dict[str, str]:
-        """Return the next answer, or raise `Lacking` with what the peer said."""
+        """Return the next answer, or raise `CannotMeasure` with what the peer said."""
         line = self.answered.readline()
         answer = json.loads(line) if line else {"lacks": "its process ended"}
         if "lacks" in answer:
-            raise Lacking(answer["lacks"])
+            raise CannotMeasure(answer["lacks"])
         return answer
 
 
-def interpreter(oldest: int) -> str:
-    """Return a Python that is new enough: this one when it is, else the first on the path that runs."""
+def find_interpreter(oldest: int) -> str:
+    """Return a Python that is new enough: this one if possible, otherwise the first on the path that runs."""
     if sys.version_info >= (3, oldest):
         return sys.executable
     for minor in range(oldest, oldest + 3):
         for python in find_programs(f"python3.{minor}"):
             if subprocess.run([python, "-c", "import venv"], capture_output=True).returncode == 0:
                 return str(python)
-    raise Lacking(f"it needs Python 3.{oldest} or newer, and the path has none that runs")
+    raise CannotMeasure(f"it needs Python 3.{oldest} or newer, and the path has none that runs")
 
 
 def find_programs(name: str) -> Iterator[Path]:
-    """Yield the programs of that name on the path, and those behind the shims of pyenv, which fail unless chosen."""
+    """Yield the programs of that name on the path, and pyenv's, whose shims fail unless the version is chosen."""
     for folder in map(Path, os.environ.get("PATH", "").split(os.pathsep)):
         behind = folder.parent.glob(f"versions/*/bin/{name}") if folder.name == "shims" else ()
         yield from (program for program in (folder / name, *behind) if os.access(program, os.X_OK))
@@ -119,23 +127,23 @@ def find_programs(name: str) -> Iterator[Path]:
 
 def install(peer: Peer, folder: Path) -> Path:
     """Return the interpreter of a new virtual environment with the peer's current release."""
-    note(f"installing {' '.join(peer.packages)}")
+    print_note(f"installing {' '.join(peer.packages)}")
     uv = shutil.which("uv", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
     if uv is None:
-        raise Lacking("there is no uv to install it with; `make setup` brings it")
+        raise CannotMeasure("there is no uv to install it with; `make setup` brings it")
     python = folder / "venv" / "bin" / "python"
     for command in (
-        [uv, "venv", "--quiet", "--python", interpreter(peer.python), folder / "venv"],
+        [uv, "venv", "--quiet", "--python", find_interpreter(peer.python), folder / "venv"],
         [uv, "pip", "install", "--quiet", "--python", python, *peer.packages],
     ):
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode != 0:
-            raise Lacking((done.stderr.strip().splitlines() or ["it cannot be installed"])[-1])
+            raise CannotMeasure((done.stderr.strip().splitlines() or ["it cannot be installed"])[-1])
     return python
 
 
 @contextmanager
-def running(peer: Peer, folder: Path) -> Generator[Child]:
+def run_peer(peer: Peer, folder: Path) -> Generator[Child]:
     """Install the peer, start its process, and end it."""
     (folder / "data").mkdir(parents=True)
     # -P: the benchmarks' own file names must not stand in for the peer's modules.
@@ -148,7 +156,7 @@ def running(peer: Peer, folder: Path) -> Generator[Child]:
         ) as process,
     ):
         if process.stdin is None or process.stdout is None:
-            raise Lacking("its process has no pipes")
+            raise CannotMeasure("its process has no pipes")
         try:
             yield Child(process.stdin, process.stdout)
         finally:
@@ -158,31 +166,31 @@ def running(peer: Peer, folder: Path) -> Generator[Child]:
 
 
 async def fork(source: AsyncConversation) -> float:
-    """Return the seconds that `Conversation.fork` takes; what it opened is closed afterwards."""
-    made: list[AsyncConversation] = []
+    """Return the seconds that `Conversation.fork` takes. The forks are closed afterwards."""
+    opened: list[AsyncConversation] = []
 
-    async def some() -> None:
+    async def fork_repeatedly() -> None:
         for _ in range(FORKS):
-            made.append(await source.fork())
+            opened.append(await source.fork())
 
-    taken = await seconds_async(some) / FORKS
-    for each in made:
-        await each.aclose()
+    taken = await measure_seconds_async(fork_repeatedly) / FORKS
+    for conversation in opened:
+        await conversation.aclose()
     return taken
 
 
-async def side_tables(
-    name: str, child: Child, request: tuple[str, int | str], own: Callable[[], Awaitable[float]]
+async def compare_operation(
+    name: str, child: Child, request: tuple[str, int | str], measure_own: Callable[[], Awaitable[float]]
 ) -> list[Figure]:
     """Print and return the figure of a peer's operation with bough's own as its floor, in milliseconds."""
 
-    async def theirs() -> float:
+    async def measure_peer() -> float:
         return child.ask(*request)
 
     try:
-        values, floors = await in_turns_async(theirs, own, rounds=MIN_ROUNDS)
-    except Lacking as why:
-        note(f"{name} is left out: {why}")
+        values, floors = await in_turns_async(measure_peer, measure_own, rounds=MIN_ROUNDS)
+    except CannotMeasure as error:
+        print_note(f"{name} is left out: {error}")
         return []
     figure = Figure.of(name, [value * 1e3 for value in values], [floor * 1e3 for floor in floors], unit="ms")
     figure.report()
@@ -190,7 +198,7 @@ async def side_tables(
 
 
 def write_skills(root: Path) -> None:
-    """Write folders that every loader takes without complaint, so that each reads the same."""
+    """Write skill folders that every loader accepts, so that each loader reads the same."""
     for number in range(SKILLS):
         folder = root / f"report-{number}"
         folder.mkdir(parents=True)
@@ -198,12 +206,12 @@ def write_skills(root: Path) -> None:
         (folder / "SKILL.md").write_text(head + "## Step\n\nRead the table and write what it says.\n\n" * 20)
 
 
-async def find(root: Path) -> float:
+async def measure_discovery(root: Path) -> float:
     """Return the seconds that bough takes to find the skills, without an index."""
-    found: list[int] = []
-    taken = seconds(lambda: found.append(len(discover(Root(root)).skills)))
-    if found != [SKILLS]:
-        raise AssertionError(f"{found} of {SKILLS} skills were found")
+    counts: list[int] = []
+    taken = measure_seconds(lambda: counts.append(len(discover(Root(root)).skills)))
+    if counts != [SKILLS]:
+        raise AssertionError(f"{counts} of {SKILLS} skills were found")
     return taken
 
 
@@ -213,15 +221,15 @@ async def measure(peer: Peer, child: Child, sources: dict[int, AsyncConversation
         child.ask("prepare", size)
         for operation, what in peer.forks:
             name = f"fork of {size} events, {child.versions}, {what}"
-            figures += await side_tables(name, child, (operation, size), lambda source=source: fork(source))
+            figures += await compare_operation(name, child, (operation, size), lambda source=source: fork(source))
     if peer.skills:
         name = f"discover {SKILLS} skills, {child.versions}"
-        figures += await side_tables(name, child, ("skills", str(skills)), lambda: find(skills))
+        figures += await compare_operation(name, child, ("skills", str(skills)), lambda: measure_discovery(skills))
     return figures
 
 
 async def main(wanted: list[str], page: Path | None) -> None:
-    """Measure the peers that are named, or all."""
+    """Measure the named peers, or all of them."""
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as name:
         folder = Path(name)
         write_skills(folder / "skills")
@@ -235,10 +243,10 @@ async def main(wanted: list[str], page: Path | None) -> None:
                 if peer.server:
                     figures = measure_servers(install(peer, folder / peer.name), peer.packages[0])
                 else:
-                    with running(peer, folder / peer.name) as child:
+                    with run_peer(peer, folder / peer.name) as child:
                         figures = await measure(peer, child, sources, folder / "skills")
-            except Lacking as why:
-                note(f"{peer.name} is left out: {why}")
+            except CannotMeasure as error:
+                print_note(f"{peer.name} is left out: {error}")
                 continue
             if page is not None:
                 rewrite(page, "peers", peers(figures, part_of(page, "peers")))
@@ -248,7 +256,7 @@ async def main(wanted: list[str], page: Path | None) -> None:
 
 
 def exit_by_signal(number: int, _: FrameType | None) -> None:
-    """Leave every `with` block, then exit as the signal would have it."""
+    """Leave every `with` block, then exit with the exit code of the signal."""
     sys.exit(128 + number)
 
 
@@ -256,9 +264,9 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("peers", nargs="*", metavar="PEER")
     parser.add_argument("--page", type=Path, metavar="FILE")
-    given = parser.parse_args()
-    if unknown := set(given.peers) - {peer.name for peer in PEERS}:
+    options = parser.parse_args()
+    if unknown := set(options.peers) - {peer.name for peer in PEERS}:
         parser.error(f"no peer {', '.join(sorted(unknown))}; there are: {', '.join(peer.name for peer in PEERS)}")
     # The default action ends this process without ending the servers that it started.
     signal.signal(signal.SIGTERM, exit_by_signal)
-    asyncio.run(main(given.peers, given.page))
+    asyncio.run(main(options.peers, options.page))

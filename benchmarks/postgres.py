@@ -34,7 +34,7 @@ async def main() -> None:
         store = await PostgresEventStore.open(url)
         floors = [psycopg.connect(url, autocommit=True) for _ in range(8)]
         floors[0].execute("create table floor (k bigserial primary key, id uuid unique, data bytea)")
-        log = await filled(store)
+        log = await create_log(store)
         threads = ThreadPoolExecutor(8)
         for producers in (1, 8):
             cids = [(await store.create()).id for _ in range(producers)]
@@ -68,7 +68,7 @@ async def main() -> None:
         await store.aclose()
 
 
-async def filled(store: PostgresEventStore) -> UUID:
+async def create_log(store: PostgresEventStore) -> UUID:
     record = await store.create()
     for _ in range(0, LOG, 1000):
         await store.append(record.id, [UserMessage.text("x" * 200) for _ in range(1000)])

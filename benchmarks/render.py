@@ -15,7 +15,7 @@ from bough.conversation.log.journal import Journal
 from bough.conversation.log.view import response_json
 from bough.events import SqliteEventStore
 from bough.events.model import Event, ModelResponded, ToolCalled, ToolReturned, UserMessage
-from harness import Figure, compare_async, in_turns_async, seconds_async
+from harness import Figure, compare_async, in_turns_async, measure_seconds_async
 
 LOG = 10_000
 MORE = 100
@@ -63,7 +63,7 @@ async def load(store: SqliteEventStore, cid: UUID) -> None:
 
 
 async def select(db: sqlite3.Connection, first: int, lo: int, hi: int) -> None:
-    """Read the rows of the same events and parse them: what every reader has to do."""
+    """Read the rows of the same events and parse them, as every reader must do."""
     query = "select k, id, kind, ts, data from event where k >= ? and k < ? order by k"
     rows = db.execute(query, (first | lo, first | hi)).fetchall()
     if len([json.loads(row[4]) for row in rows]) != hi - lo:
@@ -78,13 +78,13 @@ async def more(store: SqliteEventStore, cid: UUID, db: sqlite3.Connection, first
     async def measure() -> float:
         start = journal.state.head
         await store.append(cid, turns(start // A_TURN, (start + MORE) // A_TURN))
-        taken = await seconds_async(journal.catch_up)
+        taken = await measure_seconds_async(journal.catch_up)
         if len((await journal.render()).shown) != journal.state.head * 4 // A_TURN:
             raise AssertionError("messages are missing")
         return taken * 1e3
 
     async def measure_floor() -> float:
-        return await seconds_async(lambda: select(db, first, LOG, LOG + MORE)) * 1e3
+        return await measure_seconds_async(lambda: select(db, first, LOG, LOG + MORE)) * 1e3
 
     await store.append(cid, turns(LOG // A_TURN, (LOG + MORE) // A_TURN))
     await journal.catch_up()

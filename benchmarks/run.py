@@ -1,8 +1,9 @@
 """One offline run end to end (prompt, plan, sandboxed script, answer) against the bare script; and its interruption.
 
-Once as a command, which has everything to import, and once in a process that has done so. An interruption of a script
-that ignores signals and has left daemons lasts until the status is `paused` and all of them are gone; its floor is to
-kill the same script's process group without a sandbox, which leaves the daemons that changed theirs.
+The run is measured as a command, which imports everything, and in a process that has imported everything. The
+interrupted script ignores signals and has started daemons. Its interruption takes until the status is `paused` and all
+daemons are gone. The floor kills the process group of the same script without a sandbox, which leaves the daemons
+alive, because they changed their process group.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from harness import Figure, compare, compare_async, in_turns_async, seconds_async
+from harness import Figure, compare, compare_async, in_turns_async, measure_seconds_async
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 SCRIPT = EXAMPLES / "skills" / "csv-profile" / "scripts" / "profile.py"
@@ -24,12 +25,12 @@ PROMPT = "profile sales.csv"
 SCRIPTS = 50
 
 
-def bare() -> None:
-    """Run the script as anyone would, without bough."""
+def run_script_bare() -> None:
+    """Run the script without bough."""
     subprocess.run([sys.executable, SCRIPT, "sales.csv"], cwd=WORKSPACE, check=True, stdout=subprocess.DEVNULL)
 
 
-def command(home: str) -> None:
+def run_command_line(home: str) -> None:
     """Run the prompt with the command line."""
     environment = {
         "PATH": os.environ["PATH"],
@@ -42,7 +43,7 @@ def command(home: str) -> None:
     subprocess.run(argv, cwd=WORKSPACE, env=environment, check=True, stdin=subprocess.DEVNULL, capture_output=True)
 
 
-async def bare_async() -> None:
+async def run_script_bare_async() -> None:
     """Run the script from an event loop, without bough."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, SCRIPT, "sales.csv", cwd=WORKSPACE, stdout=subprocess.PIPE
@@ -50,7 +51,7 @@ async def bare_async() -> None:
     await process.communicate()
 
 
-async def in_process(home: str) -> None:
+async def measure_in_process(home: str) -> None:
     """Measure runs in one process, each a new conversation in one durable store."""
     from bough import AgentSpec, AsyncConversation, LocalSandboxCodeExecutor, Settings, open_store
 
@@ -70,7 +71,7 @@ async def in_process(home: str) -> None:
             raise RuntimeError(result.output)
 
     try:
-        await compare_async("run: one conversation in a warm process", run, bare_async)
+        await compare_async("run: one conversation in a warm process", run, run_script_bare_async)
     finally:
         await executor.aclose()
         await store.aclose()
@@ -85,49 +86,51 @@ while :; do sleep 30; done
 """
 
 
-async def interruptions(home: str) -> None:
-    """Measure how long a script that will not end lives on after an interrupt."""
+async def measure_interruptions(home: str) -> None:
+    """Measure how long a script that ignores signals continues after an interrupt."""
     from bough import AgentSpec, AsyncConversation, LocalSandboxCodeExecutor, Settings, open_store
     from bough.testing import ScriptedModel, tool_call
 
     store, executor = await open_store("memory:"), LocalSandboxCodeExecutor()
 
-    async def started(folder: Path) -> None:
+    async def wait_for_start(folder: Path) -> None:
         while not (folder / "started").exists():
             await asyncio.sleep(0.002)
 
-    async def ours() -> float:
+    async def measure_interrupt() -> float:
         with tempfile.TemporaryDirectory() as folder:
             spec = AgentSpec(
-                model=ScriptedModel([tool_call("run_command", command=STUBBORN)]), skills=(), workspace_access="run"
+                model=ScriptedModel([tool_call("run_command", command=STUBBORN)]),
+                skills=(),
+                workspace_access="run",
             )
             conversation = await AsyncConversation.create(
                 spec, workspace=folder, store=store, executor=executor, settings=Settings.load(home)
             )
             await conversation.send_message("go")
             run = asyncio.create_task(conversation.run())
-            await started(Path(folder))
-            taken = await seconds_async(conversation.interrupt)
+            await wait_for_start(Path(folder))
+            taken = await measure_seconds_async(conversation.interrupt)
             if (await run).status != "paused":
                 raise RuntimeError("it was not interrupted")
             return taken
 
-    async def killed() -> float:
+    async def measure_kill() -> float:
         with tempfile.TemporaryDirectory() as folder:
             process = await asyncio.create_subprocess_exec("sh", "-c", STUBBORN, cwd=folder, start_new_session=True)
-            await started(Path(folder))
+            await wait_for_start(Path(folder))
 
             async def kill() -> None:
                 os.killpg(process.pid, signal.SIGKILL)
                 await process.wait()
 
-            taken = await seconds_async(kill)
+            taken = await measure_seconds_async(kill)
             for daemon in (Path(folder) / "daemons").read_text().split():
                 os.kill(int(daemon), signal.SIGKILL)
             return taken
 
     try:
-        values, floors = await in_turns_async(ours, killed, rounds=5)
+        values, floors = await in_turns_async(measure_interrupt, measure_kill, rounds=5)
     finally:
         await executor.aclose()
         await store.aclose()
@@ -135,8 +138,8 @@ async def interruptions(home: str) -> None:
     Figure.of(name, [1000 * v for v in values], [1000 * f for f in floors], unit="ms").report()
 
 
-async def fifty_scripts(home: str) -> None:
-    """Measure the scripts of one conversation: warm, under its id, against as many cold ones; and what was started."""
+async def measure_scripts(home: str) -> None:
+    """Measure the warm scripts of one conversation against as many cold ones, and how many sandboxes were started."""
     from bough import LocalSandboxCodeExecutor
     from bough.skills.read.parse import read_skill
     from bough.skills.run.scripts import run_script
@@ -176,10 +179,10 @@ async def fifty_scripts(home: str) -> None:
 def main() -> None:
     """Print the figures."""
     with tempfile.TemporaryDirectory() as home:
-        asyncio.run(fifty_scripts(home))
-        compare("run: bough run, a process of its own", lambda: command(home), bare)
-        asyncio.run(in_process(home))
-        asyncio.run(interruptions(home))
+        asyncio.run(measure_scripts(home))
+        compare("run: bough run, a process of its own", lambda: run_command_line(home), run_script_bare)
+        asyncio.run(measure_in_process(home))
+        asyncio.run(measure_interruptions(home))
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from bough.events.model import Event, ModelResponded, UserMessage
 from bough.events.record import MessageQuery
 from bough.events.store import EventStore
 from bough.testing.postgres import DURABLE, missing, postgres_server
-from harness import ROUNDS, Figure, compare_async, note
+from harness import ROUNDS, Figure, compare_async, print_note
 
 SIZES = (2_000, 40_000)
 SMALL_SIZES = (200, 1_000)
@@ -38,7 +38,7 @@ async def main(sizes: tuple[int, int]) -> None:
         await store.aclose()
         await plain.aclose()
     if reason := missing():
-        note(f"no figures of Postgres: {reason}")
+        print_note(f"no figures of Postgres: {reason}")
         return
     with postgres_server(DURABLE) as url:
         store, plain = [await PostgresEventStore.open(url, schema=part) for part in ("log", "plain")]
@@ -60,7 +60,7 @@ async def measure(database: str, store: EventStore, plain: EventStore, sizes: tu
         messages = size
         start = perf_counter()
         await store.search(MessageQuery(text="nothing"))
-        note(f"{database}: {size} messages, {(perf_counter() - start):.1f} s to index those that are new")
+        print_note(f"{database}: {size} messages, {(perf_counter() - start):.1f} s to index those that are new")
         for kind, text in (("rare", words.rare), ("frequent", words.frequent)):
             await compare_async(
                 f"{database}: search of a {kind} word in {size} messages, to a read by key",
@@ -88,7 +88,7 @@ async def measure(database: str, store: EventStore, plain: EventStore, sizes: tu
 
 
 class Words:
-    """Messages of random words, as frequent as in a language; `rare` is in one of a thousand, `frequent` in most."""
+    """Makes messages of random words, as frequent as in a language. `rare` is in one of 1,000, `frequent` in most."""
 
     rare = "rarity"
     frequent = "frequent"

@@ -28,7 +28,7 @@ from harness import ON_DISK, compare
 
 
 @contextmanager
-def running(settings: Settings) -> Iterator[str]:
+def serve_in_thread(settings: Settings) -> Iterator[str]:
     """Serve in a thread, with bare routes beside the others."""
     options = ServerSettings(shutdown_seconds=1, limits=TenantLimits(requests_per_second=1e9))
     app = create_app(settings, server=options)
@@ -65,10 +65,10 @@ async def fill(settings: Settings, cid: UUID, events: int) -> None:
     await store.aclose()
 
 
-def repeat(ask: Callable[[], httpx2.Response], times: int) -> Callable[[], None]:
+def repeat(send: Callable[[], httpx2.Response], times: int) -> Callable[[], None]:
     def work() -> None:
         for _ in range(times):
-            answer = ask()
+            answer = send()
             assert answer.is_success, answer.text
 
     return work
@@ -82,10 +82,10 @@ def main() -> None:
     message = {"content": "hello"}
     with tempfile.TemporaryDirectory(dir=ON_DISK) as home:
         settings = Settings.load(home=home, env={}, cwd=Path(home))
-        with running(settings) as url, httpx2.Client(base_url=url, timeout=60, trust_env=False) as client:
+        with serve_in_thread(settings) as url, httpx2.Client(base_url=url, timeout=60, trust_env=False) as client:
 
-            def measure(name: str, ask: Callable[[], httpx2.Response], floor: Callable[[], httpx2.Response]) -> None:
-                sides = repeat(ask, given.requests), repeat(floor, given.requests)
+            def measure(name: str, send: Callable[[], httpx2.Response], floor: Callable[[], httpx2.Response]) -> None:
+                sides = repeat(send, given.requests), repeat(floor, given.requests)
                 compare(name, *sides, unit="ms", per=given.requests)
 
             for events in given.events:

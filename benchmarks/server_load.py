@@ -1,8 +1,8 @@
 """Servers under load: conversations at once, readers of one run, idle conversations, two servers against one.
 
 The floor of the rate is one conversation after another on the same server; that of two servers on one Postgres is one
-of them alone, in turns. Readers are a process of their own, and nothing else runs beside them. `--soak` keeps up the
-load for twenty minutes, and the memory of its first minute stands beside that of its end; without it everything takes
+of them alone, in turns. Readers are a process of their own, and nothing else runs beside them. `--soak` continues the
+load for twenty minutes, and compares the memory at its end with that of its first minute; without it everything takes
 some three minutes.
 """
 
@@ -30,7 +30,7 @@ import httpx2
 from bough.testing import OpenAIServer
 from bough.testing.openai_server import Hang
 from bough.testing.postgres import DURABLE, postgres_server
-from harness import MIN_ROUNDS, ON_DISK, Figure, in_turns_async, note
+from harness import MIN_ROUNDS, ON_DISK, Figure, in_turns_async, print_note
 
 MINUTE = 60.0
 SOAK_SECONDS = 1200.0
@@ -41,7 +41,7 @@ LOAD_CACHE = 8 << 20
 """Bytes of folded states under load: the first minute fills them, so that what grows after it is not this cache."""
 
 PAUSE_SECONDS = 0.1
-"""Between two events that many read: as a run that makes ten a second."""
+"""The pause between two events that many read, as in a run with ten events a second."""
 
 _SENT = re.compile(rb'"sent\\": ([0-9.]+)')
 
@@ -52,14 +52,14 @@ KEPT = 300
 """More conversations than a process keeps prepared agents of."""
 
 
-class Served(NamedTuple):
-    """A server that runs."""
+class RunningServer(NamedTuple):
+    """A running server."""
 
     url: str
     pid: int
 
 
-def resident_mib(pids: list[int]) -> float:
+def measure_resident_mib(pids: list[int]) -> float:
     """Return the resident memory of some processes."""
     total = 0
     for pid in pids:
@@ -83,8 +83,8 @@ async def converse(clients: list[httpx2.AsyncClient], until: float) -> tuple[int
     raise AssertionError("a cycle has no end")
 
 
-async def rate(clients: list[httpx2.AsyncClient], at_once: int, seconds: float) -> tuple[float, int]:
-    """Return conversations a second of some at once, and how many requests were refused."""
+async def measure_rate(clients: list[httpx2.AsyncClient], at_once: int, seconds: float) -> tuple[float, int]:
+    """Return the rate of conversations, `at_once` at a time, and how many requests were refused."""
     begun = time.monotonic()
     results = await asyncio.gather(*(converse(clients, begun + seconds) for _ in range(at_once)))
     taken = time.monotonic() - begun
@@ -121,10 +121,10 @@ class Readers:
 
 
 def _read_all(url: str, ids: list[str], connection: Connection) -> None:
-    asyncio.run(_read_until_told(url, ids, connection))
+    asyncio.run(_read_until_stopped(url, ids, connection))
 
 
-async def _read_until_told(url: str, ids: list[str], connection: Connection) -> None:
+async def _read_until_stopped(url: str, ids: list[str], connection: Connection) -> None:
     lags: list[float] = []
     ready = asyncio.Semaphore(0)
     host, port = url.removeprefix("http://").split(":")
@@ -155,37 +155,37 @@ def open_client(url: str) -> httpx2.AsyncClient:
     return httpx2.AsyncClient(base_url=url, timeout=None, limits=httpx2.Limits(max_connections=None), trust_env=False)
 
 
-async def load(server: Served, given: argparse.Namespace) -> list[Figure]:
+async def measure_load(server: RunningServer, given: argparse.Namespace) -> list[Figure]:
     """Drive a server and return the figures."""
     pids, client = [server.pid], open_client(server.url)
     async with client:
-        one, _ = await rate([client], 1, given.seconds / 4)
-        start = resident_mib(pids)  # behind what is made once
+        one, _ = await measure_rate([client], 1, given.seconds / 4)
+        start = measure_resident_mib(pids)  # behind what is made once
         id = (await client.post("/api/conversations", json={"agent": {"model": "offline"}})).json()["id"]
         async with Readers(server.url, [id] * given.readers) as readers:
-            reading = resident_mib(pids)
+            reading = measure_resident_mib(pids)
             for _ in range(given.events):
                 text = json.dumps({"sent": time.time()})
                 await client.post(f"/api/conversations/{id}/events", json={"content": text})
                 await asyncio.sleep(PAUSE_SECONDS)
             lags = await readers.lags()
-        many, begun = asyncio.create_task(rate([client], given.conversations, given.seconds)), time.monotonic()
+        many, begun = asyncio.create_task(measure_rate([client], given.conversations, given.seconds)), time.monotonic()
         middle = 0.0
         while not many.done():
             if time.monotonic() - begun < min(MINUTE, given.seconds / 2):
-                middle = resident_mib(pids)
+                middle = measure_resident_mib(pids)
             await asyncio.wait({many}, timeout=1)
         all_at_once, refused = await many
-        end = resident_mib(pids)
+        end = measure_resident_mib(pids)
     lags.sort()
-    note(f"{refused} requests refused; {len(lags)} of {given.events * given.readers} events read")
+    print_note(f"{refused} requests refused; {len(lags)} of {given.events * given.readers} events read")
     n, grown = len(lags), round(end / middle, 3) if middle else None
     late = lags[int(n * 0.99)] * 1000 if lags else 0.0
     name = f"server: {given.conversations} conversations at once, to one after another"
     return [
         Figure(name, round(all_at_once, 2), "1/s", round(one, 2), round(all_at_once / one, 3) if one else None, 1),
         Figure(f"server: {given.readers} readers of one run, p99 of an event", round(late, 1), "ms", None, None, n),
-        Figure("server: memory of a reader", kib_each(reading - start, given.readers), "KiB", None, None, 1),
+        Figure("server: memory of a reader", divide_into_kib(reading - start, given.readers), "KiB", None, None, 1),
         Figure(
             f"server: memory after {given.seconds:g} s of load, to its first minute", round(end, 1), "MiB",
             round(middle, 1), grown, 1,
@@ -193,23 +193,23 @@ async def load(server: Served, given: argparse.Namespace) -> list[Figure]:
     ]  # fmt: skip
 
 
-async def idle(server: Served, count: int) -> list[Figure]:
-    """Measure what conversations cost that ran and are left alone: evicted, and each with a stream of its own."""
+async def measure_idle(server: RunningServer, count: int) -> list[Figure]:
+    """Measure the memory of finished conversations: when they are evicted, and when each has a stream of its own."""
     async with open_client(server.url) as client:
-        await settle(client, max(count, KEPT))  # what is made once, and caches that are full
-        before = resident_mib([server.pid])
-        ids = await settle(client, count)
-        after = resident_mib([server.pid])
+        await run_to_end(client, max(count, KEPT))  # so that caches are full, and objects that exist once are made
+        before = measure_resident_mib([server.pid])
+        ids = await run_to_end(client, count)
+        after = measure_resident_mib([server.pid])
         async with Readers(server.url, ids):
-            reading = resident_mib([server.pid])
-    evicted, followed = kib_each(after - before, count), kib_each(reading - after, count)
+            reading = measure_resident_mib([server.pid])
+    evicted, followed = divide_into_kib(after - before, count), divide_into_kib(reading - after, count)
     return [
         Figure("server: memory of an idle conversation, evicted", evicted, "KiB", None, None, count),
         Figure("server: memory of an idle conversation with a stream of its own", followed, "KiB", None, None, count),
     ]
 
 
-async def settle(client: httpx2.AsyncClient, count: int) -> list[str]:
+async def run_to_end(client: httpx2.AsyncClient, count: int) -> list[str]:
     """Run conversations to their end, read each once, and return their ids."""
     ids: list[str] = []
     for _ in range(count):
@@ -221,17 +221,17 @@ async def settle(client: httpx2.AsyncClient, count: int) -> list[str]:
     return ids
 
 
-async def two(servers: list[Served], given: argparse.Namespace) -> list[Figure]:
+async def measure_two_servers(servers: list[RunningServer], given: argparse.Namespace) -> list[Figure]:
     """Measure two servers on one database against one of them, in turns, and an interrupt that comes from the other."""
     async with AsyncExitStack() as closing:
-        clients = [await closing.enter_async_context(open_client(each.url)) for each in servers]
+        clients = [await closing.enter_async_context(open_client(server.url)) for server in servers]
         seconds, at_once = given.seconds / 10, min(given.conversations, TWO_AT_ONCE)
 
         async def both() -> float:
-            return (await rate(clients, at_once, seconds))[0]
+            return (await measure_rate(clients, at_once, seconds))[0]
 
         async def one() -> float:
-            return (await rate(clients[:1], at_once, seconds))[0]
+            return (await measure_rate(clients[:1], at_once, seconds))[0]
 
         rates = await in_turns_async(both, one, rounds=MIN_ROUNDS)
         with OpenAIServer([Hang()] * MIN_ROUNDS) as model:
@@ -243,7 +243,7 @@ async def two(servers: list[Served], given: argparse.Namespace) -> list[Figure]:
 
 
 async def interrupt(clients: list[httpx2.AsyncClient], model: OpenAIServer) -> float:
-    """Return how many milliseconds a run of one server lives on after it was interrupted on another."""
+    """Return for how many milliseconds a run of one server continues after an interrupt on another server."""
     running, other = clients
     asked = len(model.received)
     agent = {"model": "openai:test", "base_url": model.url, "workspace_access": "none"}
@@ -257,14 +257,14 @@ async def interrupt(clients: list[httpx2.AsyncClient], model: OpenAIServer) -> f
     return (time.perf_counter() - begun) * 1000
 
 
-def kib_each(mib: float, number: int) -> float:
-    """Return the share of each, in KiB."""
+def divide_into_kib(mib: float, number: int) -> float:
+    """Return the size of each of `number` parts, in KiB."""
     return round(max(mib, 0) * 1024 / max(number, 1), 2)
 
 
 @contextmanager
-def served(home: Path, store: str | None = None, *, cache_bytes: int = 256 << 20) -> Generator[Served]:
-    """Start a server with a home of its own, and give it."""
+def serve(home: Path, store: str | None = None, *, cache_bytes: int = 256 << 20) -> Generator[RunningServer]:
+    """Start a server with a home of its own, yield it, and end it."""
     home.mkdir()
     limits = "{requests_per_second: 1000000, runs: 100000, streams: 100000}"
     (home / "bough.yaml").write_text(f"server: {{limits: {limits}, cache_bytes: {cache_bytes}}}\n")
@@ -276,7 +276,7 @@ def served(home: Path, store: str | None = None, *, cache_bytes: int = 256 << 20
     ) as server:
         assert server.stdout is not None
         try:
-            yield Served(json.loads(server.stdout.readline())["data"]["url"], server.pid)
+            yield RunningServer(json.loads(server.stdout.readline())["data"]["url"], server.pid)
         finally:
             server.terminate()
 
@@ -294,15 +294,15 @@ def main() -> None:
         given.seconds = SOAK_SECONDS
     with tempfile.TemporaryDirectory(dir=ON_DISK) as name:
         home = Path(name)
-        with served(home / "load", cache_bytes=LOAD_CACHE) as server:
-            report(asyncio.run(load(server, given)))
-        with served(home / "idle", cache_bytes=SMALL_CACHE) as server:
-            report(asyncio.run(idle(server, given.idle)))
+        with serve(home / "load", cache_bytes=LOAD_CACHE) as server:
+            report(asyncio.run(measure_load(server, given)))
+        with serve(home / "idle", cache_bytes=SMALL_CACHE) as server:
+            report(asyncio.run(measure_idle(server, given.idle)))
         given.seconds = min(given.seconds, MINUTE)
         with ExitStack() as stack:
             url = stack.enter_context(postgres_server(DURABLE))
-            servers = [stack.enter_context(served(home / name, url)) for name in ("one", "two")]
-            report(asyncio.run(two(servers, given)))
+            servers = [stack.enter_context(serve(home / name, url)) for name in ("one", "two")]
+            report(asyncio.run(measure_two_servers(servers, given)))
 
 
 def report(figures: list[Figure]) -> None:

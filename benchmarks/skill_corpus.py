@@ -1,9 +1,9 @@
 """A library of skills to measure catalogue and search with, and requests for them in other words.
 
-It is made here, not collected: each skill is one of many actions on one of many things, described by some of the words
-that people have for both. A request takes its words from all of them, those that the description does not use
-included. That is kinder than real requests in that every skill is about one thing, and harder in that hundreds of
-skills differ by a single word. What it says of real libraries is no more than that search and catalogue do their part.
+The corpus is generated, not collected: each skill is one of many actions on one of many things, described by some of
+the words for both. A request takes its words from all of them, including those that the description does not use. It is
+easier than real requests, because every skill is about one thing. It is harder, because hundreds of skills differ by a
+single word. About real libraries it only shows that search and catalogue work.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SHORT = ("Could you {} my {} please?", "I need to {} these {}", "help me {} the 
 
 @dataclass(frozen=True)
 class CorpusSkill:
-    """A skill, and the words that requests for it are made of."""
+    """A skill, and the words for requests for it."""
 
     name: str
     description: str
@@ -49,22 +49,22 @@ class CorpusSkill:
 
 def make_corpus(count: int, *, seed: int = 20) -> list[CorpusSkill]:
     """Return `count` skills, the same for the same seed; beyond 1,120 they repeat with other numbers."""
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     pairs = [(action.split(), thing.split()) for action in ACTIONS for thing in THINGS]
-    chance.shuffle(pairs)
-    found: list[CorpusSkill] = []
+    rng.shuffle(pairs)
+    skills: list[CorpusSkill] = []
     for number in range(count):
         actions, things = pairs[number % len(pairs)]
-        told, meant = chance.sample(actions, 2), chance.sample(things, 2)
-        again = f"-{number // len(pairs)}" if number >= len(pairs) else ""
+        verbs, nouns = rng.sample(actions, 2), rng.sample(things, 2)
+        suffix = f"-{number // len(pairs)}" if number >= len(pairs) else ""
         text = (
-            f"{told[0].capitalize()} {meant[0]} {chance.choice(PLACES)}. Use when the user wants to {told[1]} "
-            f"{meant[1]}, or asks how it is done. Reads what is there, works in steps and says what it did. "
+            f"{verbs[0].capitalize()} {nouns[0]} {rng.choice(PLACES)}. Use when the user wants to {verbs[1]} "
+            f"{nouns[1]}, or asks how it is done. Reads what is there, works in steps and says what it did. "
             + "It asks before anything is changed. "
-            * chance.randint(0, 12)
+            * rng.randint(0, 12)
         )
-        found.append(CorpusSkill(f"{told[0]}-{meant[0]}{again}", text, tuple(actions), tuple(things)))
-    return found
+        skills.append(CorpusSkill(f"{verbs[0]}-{nouns[0]}{suffix}", text, tuple(actions), tuple(things)))
+    return skills
 
 
 def make_requests(
@@ -76,10 +76,10 @@ def make_requests(
         is_long: Two sentences, with two words for the action and two for the thing, as a message to an agent has them;
             else one word for each, and one request in nine shares no word with its skill at all.
     """
-    chance = random.Random(seed)
-    found: list[tuple[str, str]] = []
-    for skill in chance.sample(corpus, count):
-        (action, more), (thing, others) = chance.sample(skill.actions, 2), chance.sample(skill.things, 2)
-        text = chance.choice(LONG).format(action, thing, others, more) if is_long else ""
-        found.append((text or chance.choice(SHORT).format(action, thing), skill.name))
-    return found
+    rng = random.Random(seed)
+    skills: list[tuple[str, str]] = []
+    for skill in rng.sample(corpus, count):
+        (action, other_action), (thing, other_thing) = rng.sample(skill.actions, 2), rng.sample(skill.things, 2)
+        text = rng.choice(LONG).format(action, thing, other_thing, other_action) if is_long else ""
+        skills.append((text or rng.choice(SHORT).format(action, thing), skill.name))
+    return skills

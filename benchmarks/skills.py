@@ -22,7 +22,7 @@ from bough.skills.find.discover import Root, discover
 from bough.skills.find.index import SkillIndex
 from bough.skills.match.triggers import TriggerIndex, TriggerMatch, fold
 from bough.skills.model import KeywordTrigger, SkillMetadata
-from harness import Figure, compare, note
+from harness import Figure, compare, print_note
 from skill_corpus import make_corpus, make_requests
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 BUDGET_TOKENS = 2_000
 RECALL = 0.95
 RECALL_COUNT = 1_000
-"""Up to so many skills the recall is a bound; beyond, the corpus has skills that differ by a number only."""
+"""The recall must reach `RECALL` up to this number of skills. In larger corpora some differ only by a number."""
 
 WORDS = [
     "extract",
@@ -72,17 +72,17 @@ WORDS = [
 
 def write_library(root: Path, count: int) -> None:
     """Write `count` skill folders in the proportions of real ones: most plain, some folded, nested, broken or bare."""
-    chance = random.Random(7)
+    rng = random.Random(7)
     for number in range(count):
-        words = [chance.choice(WORDS) for _ in range(chance.randint(12, 45))]
+        words = [rng.choice(WORDS) for _ in range(rng.randint(12, 45))]
         name = f"{words[0]}-{words[1]}-{number}"
         folder = root / name
         folder.mkdir(parents=True)
-        (folder / "SKILL.md").write_text(_text(name, " ".join(words), chance.random(), chance))
+        (folder / "SKILL.md").write_text(_make_text(name, " ".join(words), rng.random(), rng))
 
 
-def _text(name: str, words: str, kind: float, chance: random.Random) -> str:
-    body = "\n".join(f"## Step {i}\n\n{words}.\n" for i in range(chance.randint(4, 24)))
+def _make_text(name: str, words: str, kind: float, rng: random.Random) -> str:
+    body = "\n".join(f"## Step {i}\n\n{words}.\n" for i in range(rng.randint(4, 24)))
     description = f"description: {words.capitalize()}. Use when the user asks to {words[:60]}."
     if kind < 0.05:
         return f"# {name}\n\n{words}\n\n{body}"
@@ -97,8 +97,8 @@ def _text(name: str, words: str, kind: float, chance: random.Random) -> str:
     return f"---\nname: {shown}\n{description}\n{extra}---\n{body}"
 
 
-def bare_discovery(root: Path) -> int:
-    """Do what any loader has to: list the folders, read 8 KB of each file, parse the frontmatter."""
+def discover_bare(root: Path) -> int:
+    """Do what every loader must do: list the folders, read 8 KB of each file, and parse the frontmatter."""
     count = 0
     with os.scandir(root) as entries:
         for entry in entries:
@@ -111,8 +111,8 @@ def bare_discovery(root: Path) -> int:
     return count
 
 
-def bare_look(root: Path, file: Path) -> list[SkillMetadata]:
-    """Read what is known and look at each file, as any discovery has to that knows them and sees their changes."""
+def check_files_bare(root: Path, file: Path) -> list[SkillMetadata]:
+    """Read an index and check each file for changes, as every discovery with an index must do."""
     _, *lines = file.read_text(encoding="utf-8").split("\n")
     known = dict(zip(lines[::5], zip(lines[1::5], lines[2::5], lines[3::5], strict=True), strict=True))
     found: list[SkillMetadata] = []
@@ -126,14 +126,14 @@ def bare_look(root: Path, file: Path) -> list[SkillMetadata]:
     return found
 
 
-def discovery(folder: Path, count: int) -> None:
+def measure_discovery(folder: Path, count: int) -> None:
     """Print the figures of one library."""
     root = folder / f"library-{count}"
     write_library(root, count)
     found = discover(Root(root))
     if len(found.skills) != count:
         raise AssertionError(f"{len(found.skills)} of {count} skills were loaded")
-    compare(f"skills: discover {count}, cold index", lambda: discover(Root(root)), lambda: bare_discovery(root))
+    compare(f"skills: discover {count}, cold index", lambda: discover(Root(root)), lambda: discover_bare(root))
     file = folder / "index"
 
     def warm() -> int:
@@ -145,12 +145,14 @@ def discovery(folder: Path, count: int) -> None:
     warm()
     if warm() != count:
         raise AssertionError("the index did not know every file")
-    compare(f"skills: discover {count}, warm index", warm, lambda: bare_discovery(root))
-    compare(f"skills: discover {count}, warm index, against a look at each file", warm, lambda: bare_look(root, file))
+    compare(f"skills: discover {count}, warm index", warm, lambda: discover_bare(root))
+    compare(
+        f"skills: discover {count}, warm index, against a look at each file", warm, lambda: check_files_bare(root, file)
+    )
     file.unlink()
 
 
-def matching() -> None:
+def measure_matching() -> None:
     """Print the figures of trigger matching: 1,000 skills with three keywords each, none or some in the message."""
     skills = [
         SkillMetadata(
@@ -171,34 +173,34 @@ def matching() -> None:
         "10,000 characters": f"{filler[:5000]} Word500 {filler[:4980]} word999"[:10_000],
     }
 
-    def bare_pass(message: str) -> list[tuple[int, int, int]]:
+    def search_bare(message: str) -> list[tuple[int, int, int]]:
         return automaton.find_matches_as_indexes(message.lower(), overlapping=True)
 
-    def told(message: str) -> list[TriggerMatch]:
-        """What any matcher has to do beyond the pass: test each hit at both ends, and tell what it was."""
+    def match_bare(message: str) -> list[TriggerMatch]:
+        """Do what every matcher must do after the search: test each hit at both ends, and return its text."""
         return [
             TriggerMatch(names[which], "keyword", message[start:end])
-            for which, start, end in bare_pass(message)
+            for which, start, end in search_bare(message)
             if not message[start - 1 : start].isalnum() and not message[end : end + 1].isalnum()
         ]
 
     names = [skill.name for skill in skills for _ in range(3)]
     for label, message in messages.items():
-        for suffix, floor in ("", bare_pass), (", against a pass whose hits are told", told):
+        for suffix, floor in ("", search_bare), (", against a pass whose hits are told", match_bare):
             compare(
                 f"skills: match 1,000 skills, {label}{suffix}",
-                _often(lambda message=message: index.match(message)),
-                _often(lambda message=message, floor=floor: floor(message)),
+                _repeat(lambda message=message: index.match(message)),
+                _repeat(lambda message=message, floor=floor: floor(message)),
                 unit="us",
                 per=200,
             )
-    few = TriggerIndex(skills[490:510])
+    small_index = TriggerIndex(skills[490:510])
     text = messages["10,000 characters"]
-    compare("skills: match 1,000 skills against 20", _often(lambda: index.match(text)), _often(lambda: few.match(text)),
-            unit="us", per=200)  # fmt: skip
+    few, many = _repeat(lambda: small_index.match(text)), _repeat(lambda: index.match(text))
+    compare("skills: match 1,000 skills against 20", many, few, unit="us", per=200)
 
 
-def _often(work: Callable[[], object]) -> Callable[[], None]:
+def _repeat(work: Callable[[], object]) -> Callable[[], None]:
     def run() -> None:
         for _ in range(200):
             work()
@@ -206,8 +208,8 @@ def _often(work: Callable[[], object]) -> Callable[[], None]:
     return run
 
 
-def catalogue(folder: Path) -> None:
-    """Print what a catalogue of 1,000 skills costs, and check that it is inside its budget."""
+def measure_catalogue(folder: Path) -> None:
+    """Print the cost of a catalogue of 1,000 skills, and check that it is within its budget."""
     skills = discover(Root(folder / "library-1000")).skills
     for budget in (2_000, 200_000):
         catalog = render_catalog(skills, budget_tokens=budget)
@@ -220,17 +222,17 @@ def catalogue(folder: Path) -> None:
     )
 
 
-def shown_to_a_model() -> None:
-    """Print what a model sees of 4, 40, 1,000 and 10,000 skills, and how often the right one is within its reach."""
+def measure_catalogue_and_recall() -> None:
+    """Print the catalogue size of 4, 40, 1,000 and 10,000 skills, and how often it or a search has the right one."""
     from bough.agents.skills.tools import SkillToolset
     from bough.skills import Skill, SkillRegistry
 
     for count in (4, 40, 1_000, 10_000):
         corpus = make_corpus(count)
         registry = SkillRegistry()
-        for each in corpus:
-            text = each.description
-            registry.add(Skill(name=each.name, description=text, content="x", trigger=KeywordTrigger(())))
+        for skill in corpus:
+            text = skill.description
+            registry.add(Skill(name=skill.name, description=text, content="x", trigger=KeywordTrigger(())))
         began = time.perf_counter()
         toolset = SkillToolset(registry)
         seconds = time.perf_counter() - began
@@ -244,7 +246,7 @@ def shown_to_a_model() -> None:
             for is_long in (True, False)
         }
         recall, short = (_measure_recall(toolset, registry, requests) for requests in asked.values())
-        note(
+        print_note(
             f"{count} skills: {len(whole)} characters, {estimate_tokens(whole)} tokens (catalogue "
             f"{estimate_tokens(toolset.catalog.text)}, schemas {estimate_tokens(schemas)}), "
             f"{len(toolset.catalog.shown)} shown, {len(registry) - len(toolset.catalog.shown)} more, "
@@ -262,8 +264,8 @@ def _measure_recall(toolset: SkillToolset, registry: SkillRegistry, requests: li
 
 
 def _is_reached(toolset: SkillToolset, registry: SkillRegistry, request: str, name: str) -> bool:
-    """Whether a skill is in the catalogue for a request, or among the first ten of one search by its words."""
-    return name in toolset.rank_catalog(request).shown or name in [each.name for each in registry.search(request, 10)]
+    """Return whether a skill is in the catalogue for a request, or among the first ten hits of a search by it."""
+    return name in toolset.rank_catalog(request).shown or name in [hit.name for hit in registry.search(request, 10)]
 
 
 MEMORY = """
@@ -281,7 +283,7 @@ print(resident() - before)
 """
 
 
-def memory(folder: Path, count: int) -> None:
+def measure_memory(folder: Path, count: int) -> None:
     """Print by how much a process grows with a registry of `count` skills, the index included."""
     root = folder / f"library-{count}"
     command = [sys.executable, "-c", MEMORY, str(root), str(folder / "cache")]
@@ -291,15 +293,15 @@ def memory(folder: Path, count: int) -> None:
 
 def main() -> None:
     """Print the figures."""
-    shown_to_a_model()
+    measure_catalogue_and_recall()
     folder = Path(tempfile.mkdtemp(prefix="bough-skills-"))
     try:
         for count in (1_000, 10_000):
-            note(f"writing {count} skills")
-            discovery(folder, count)
-        matching()
-        catalogue(folder)
-        memory(folder, 10_000)
+            print_note(f"writing {count} skills")
+            measure_discovery(folder, count)
+        measure_matching()
+        measure_catalogue(folder)
+        measure_memory(folder, 10_000)
     finally:
         shutil.rmtree(folder)
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from harness import Work, compare
 
 
-def process(*argv: str, home: str) -> Work:
-    """Return a function that runs a command to its end, which must be a good one."""
+def make_command(*argv: str, home: str) -> Work:
+    """Return a function that runs a command, which must succeed."""
     environment = {"PATH": os.environ["PATH"], "HOME": home, "PYTHONDONTWRITEBYTECODE": ""}
 
     def run() -> None:
@@ -25,10 +25,10 @@ def main() -> None:
     """Print the figures."""
     bough = str(Path(sys.executable).with_name("bough"))
     with tempfile.TemporaryDirectory() as home:
-        floor = process(sys.executable, "-c", "pass", home=home)
-        compare("startup: import bough", process(sys.executable, "-c", "import bough", home=home), floor)
-        compare("startup: bough --version", process(bough, "--version", home=home), floor)
-        compare("startup: bough conv list", process(bough, "conv", "list", home=home), floor)
+        floor = make_command(sys.executable, "-c", "pass", home=home)
+        compare("startup: import bough", make_command(sys.executable, "-c", "import bough", home=home), floor)
+        compare("startup: bough --version", make_command(bough, "--version", home=home), floor)
+        compare("startup: bough conv list", make_command(bough, "conv", "list", home=home), floor)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the figures have to reach, in one place. A figure that is not here is measured and has no target.
+"""The targets of the figures, in one place. A figure that is not here is measured and has no target.
 
 Where a figure is printed beside two floors, the target is for the strict one.
 """

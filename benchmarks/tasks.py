@@ -19,13 +19,13 @@ from typing import Any
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
-from append import BareWriter, raw, row
+from append import BareWriter, make_row, open_raw_database
 from bough import AgentSpec, AsyncConversation, Settings
 from bough.agents.delegation_protocol import Asking
 from bough.events.owner import owner
 from bough.tasks import Task, TaskBroker, TaskState, TaskStoreSqlite
 from bough.types import new_id
-from harness import MIN_ROUNDS, Figure, compare_async, in_turns_async, note, seconds_async
+from harness import MIN_ROUNDS, Figure, compare_async, in_turns_async, measure_seconds_async, print_note
 
 COMMITS = 4
 """What a trivial task commits: submission, claim, response, end."""
@@ -119,8 +119,8 @@ async def main(sizes: Sizes) -> None:
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as name:
         folder = Path(name)
         async with Bench(folder / "one", make_agent()) as bench:
-            await one_delegation(bench, sizes)
-            await tasks_a_second(bench, sizes)
+            await measure_delegation(bench, sizes)
+            await measure_rate(bench, sizes)
         async with Bench(folder / "ten", make_agent(sizes.latency_seconds)) as bench:
             await compare_async(
                 "tasks: ten delegations at once, to the slowest",
@@ -128,40 +128,42 @@ async def main(sizes: Sizes) -> None:
                 bench.delegate,
                 rounds=sizes.slow_rounds,
             )
-        await claims(folder, sizes)
-        await waiting(folder, sizes)
+        await measure_claims(folder, sizes)
+        await measure_waiting(folder, sizes)
 
 
 async def _gather(bench: Bench, count: int) -> None:
     await asyncio.gather(*(bench.delegate() for _ in range(count)))
 
 
-async def one_delegation(bench: Bench, sizes: Sizes) -> None:
-    """Report a delegation beside its agent's conversation, and what it adds to it."""
+async def measure_delegation(bench: Bench, sizes: Sizes) -> None:
+    """Report the time of a delegation compared with its agent's own conversation, and the difference."""
     taken, alone = await in_turns_async(
-        lambda: seconds_async(bench.delegate), lambda: seconds_async(bench.converse), rounds=sizes.rounds
+        lambda: measure_seconds_async(bench.delegate),
+        lambda: measure_seconds_async(bench.converse),
+        rounds=sizes.rounds,
     )
-    values, floors = [1e3 * each for each in taken], [1e3 * each for each in alone]
+    values, floors = [1e3 * seconds for seconds in taken], [1e3 * seconds for seconds in alone]
     Figure.of("tasks: a delegation, to its agent alone", values, floors, unit="ms").report()
     added = median(values) - median(floors)
     Figure.of("tasks: what a delegation adds to its agent", [added] * len(values), unit="ms").report()
 
 
-async def tasks_a_second(bench: Bench, sizes: Sizes) -> None:
-    """Report the rate of trivial tasks, beside the agent's conversations with the same writes once more."""
-    bare = BareWriter(raw(bench.folder / "bare.db"))
+async def measure_rate(bench: Bench, sizes: Sizes) -> None:
+    """Report the rate of trivial tasks, compared with the agent's conversations plus the same number of writes."""
+    bare_writer = BareWriter(open_raw_database(bench.folder / "bare.db"))
     count, keys = sizes.tasks, iter(range(1 << 40))
 
     async def floor() -> None:
         slots = asyncio.Semaphore(16)
 
-        async def one() -> None:
+        async def converse_and_commit() -> None:
             async with slots:
                 await bench.converse()
                 for _ in range(COMMITS):
-                    await bare.insert(row(0, 0, next(keys), bytes(300)))
+                    await bare_writer.insert(make_row(0, 0, next(keys), bytes(300)))
 
-        await asyncio.gather(*(one() for _ in range(count)))
+        await asyncio.gather(*(converse_and_commit() for _ in range(count)))
 
     await compare_async(
         "tasks: tasks a second, to their agent and the same writes",
@@ -171,11 +173,11 @@ async def tasks_a_second(bench: Bench, sizes: Sizes) -> None:
         per=count,
         rounds=sizes.slow_rounds,
     )
-    bare.stop()
+    bare_writer.stop()
 
 
-async def claims(folder: Path, sizes: Sizes) -> None:
-    """Report a claim with its release behind more and more finished tasks, beside that behind the fewest."""
+async def measure_claims(folder: Path, sizes: Sizes) -> None:
+    """Report a claim and its release at growing numbers of finished tasks, compared with the smallest number."""
     stores: Mapping[int, TaskStoreSqlite] = {
         count: TaskStoreSqlite(f"sqlite:///{folder / f'finished-{count}.db'}") for count in sizes.finished
     }
@@ -202,22 +204,22 @@ async def _claim(store: TaskStoreSqlite) -> None:
     await store.release(claim)
 
 
-async def waiting(folder: Path, sizes: Sizes) -> None:
-    """Report how much a process grows that waits for many tasks."""
+async def measure_waiting(folder: Path, sizes: Sizes) -> None:
+    """Report how much a process grows when it waits for many tasks."""
     store = TaskStoreSqlite(f"sqlite:///{folder / 'waiting.db'}")
     broker = TaskBroker(store, settings=Settings.load(home=folder / "home", env={}, cwd=folder))
     ids = [(await store.create(Task(input="later"))).id for _ in range(sizes.waiting)]
-    first = asyncio.create_task(broker.wait(ids[0]))  # what one needs is not a growth
+    first = asyncio.create_task(broker.wait(ids[0]))  # so that what the first wait needs does not count as growth
     await asyncio.sleep(0.1)
     before = _resident_mb()
     waits = [asyncio.create_task(broker.wait(id)) for id in ids]
     watched = broker._watch._watched
-    while len(watched) < len(ids) or not all(each.waiters for each in watched.values()):
+    while len(watched) < len(ids) or not all(entry.waiters for entry in watched.values()):
         await asyncio.sleep(0.01)
     grown = _resident_mb() - before
     Figure.of(f"tasks: growth of a process that waits for {sizes.waiting}", [grown] * MIN_ROUNDS, unit="MB").report()
-    for each in (first, *waits):
-        each.cancel()
+    for wait in (first, *waits):
+        wait.cancel()
     await asyncio.gather(first, *waits, return_exceptions=True)
     await broker.aclose()
     await store.aclose()
@@ -231,6 +233,6 @@ def _resident_mb() -> float:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--small", action="store_true", help="see that it runs")
-    given = parser.parse_args()
-    note("tasks: the agent's model answers from memory")
-    asyncio.run(main(SMALL if given.small else Sizes()))
+    options = parser.parse_args()
+    print_note("tasks: the agent's model answers from memory")
+    asyncio.run(main(SMALL if options.small else Sizes()))

@@ -1,8 +1,8 @@
 """How much of bough runs for five requests: calls, files, moves between files, and objects.
 
-Counted are the first entries of bough's named functions in any thread, at a warm request. A coroutine or a generator
-counts once, however often it is resumed; comprehensions, lambdas and the checksum of a row do not count. Work in the
-background, such as keeping a state, may fall into a request or not: the least of several requests counts.
+It counts the first entries of bough's named functions in any thread, at a warm request. A coroutine or a generator
+counts once, however often it is resumed; comprehensions, lambdas and the checksum of a row do not count. Background
+work, such as storing a state, may happen during a request or not, so the smallest of several requests is reported.
 
 `--functions WALK` and `--objects WALK` list what a walk called and built, most often first. Objects are those whose
 `__init__` or `__new__` is Python code.
@@ -30,7 +30,7 @@ import httpx2
 import bough
 from bough import AgentSpec, AsyncConversation, LocalSandboxCodeExecutor, Settings, open_store
 from harness import ON_DISK, Figure
-from server import running
+from server import serve_in_thread
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 PROMPT = "profile sales.csv"
@@ -64,7 +64,7 @@ class Walk:
 
     @property
     def files(self) -> set[str]:
-        """The files of which something ran."""
+        """The files with a function that ran."""
         return {function.partition(":")[0] for function in self.calls}
 
 
@@ -79,7 +79,7 @@ class Recorder:
 
     @contextmanager
     def recording(self, name: str, *, is_warm: bool) -> Generator[None]:
-        """Record the block, and keep it under its name if it is warm and the least so far."""
+        """Record the block, and keep the walk under its name if it is warm and the smallest so far."""
         self.walk = walk = Walk()
         try:
             yield
@@ -95,23 +95,23 @@ class Recorder:
         code = frame.f_code
         if code.co_name in ("__init__", "__new__"):
             record_object(walk, frame)
-        if code.co_filename.startswith(PACKAGE) and code.co_name[0] != "<" and begins(code, frame.f_lasti):
-            function = f"{file_of(code)}:{code.co_qualname}"
+        if code.co_filename.startswith(PACKAGE) and code.co_name[0] != "<" and is_first_entry(code, frame.f_lasti):
+            function = f"{find_file(code)}:{code.co_qualname}"
             if function in CHECKSUM:
                 return
             walk.calls[function] += 1
             caller = frame.f_back.f_code if frame.f_back else None
             if caller and caller.co_filename.startswith(PACKAGE) and caller.co_filename != code.co_filename:
-                walk.moves[file_of(caller), file_of(code)] += 1
+                walk.moves[find_file(caller), find_file(code)] += 1
 
 
-def begins(code: CodeType, instruction: int) -> bool:
-    """Return whether a call event is the first entry of its frame, and no resumption."""
+def is_first_entry(code: CodeType, instruction: int) -> bool:
+    """Return whether a call event is the first entry of its frame, not a resumption."""
     bytecode = code.co_code
     return bytecode[instruction] != RESUME or bytecode[instruction + 1] & 3 == AT_START
 
 
-def file_of(code: CodeType) -> str:
+def find_file(code: CodeType) -> str:
     return code.co_filename.removeprefix(PACKAGE)
 
 
@@ -171,9 +171,9 @@ async def record_conversation(recorder: Recorder, home: Path) -> None:
 
 
 def record_requests(recorder: Recorder, home: Path) -> None:
-    """Record what a server does for a client in this process, until the client has its response."""
+    """Record what a server in this process does for a request, until the client has its response."""
     settings = Settings.load(home, env={}, cwd=home)
-    with running(settings) as url, httpx2.Client(base_url=url, timeout=60, trust_env=False) as client:
+    with serve_in_thread(settings) as url, httpx2.Client(base_url=url, timeout=60, trust_env=False) as client:
         response = client.post("/api/conversations", json={"agent": {"model": "offline"}})
         path = f"/api/conversations/{response.json()['id']}"
         client.post(f"{path}/events", json={"content": "hello"}).raise_for_status()
@@ -187,9 +187,9 @@ def record_requests(recorder: Recorder, home: Path) -> None:
 def record_walks() -> dict[str, Walk]:
     """Record all walks, each in a home of its own."""
     recorder = Recorder()
-    with tempfile.TemporaryDirectory(dir=ON_DISK) as own, tempfile.TemporaryDirectory(dir=ON_DISK) as served:
-        asyncio.run(record_conversation(recorder, Path(own)))
-        record_requests(recorder, Path(served))
+    with tempfile.TemporaryDirectory(dir=ON_DISK) as own_home, tempfile.TemporaryDirectory(dir=ON_DISK) as server_home:
+        asyncio.run(record_conversation(recorder, Path(own_home)))
+        record_requests(recorder, Path(server_home))
     return recorder.least
 
 

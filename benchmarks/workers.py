@@ -45,24 +45,24 @@ class Sizes:
     tasks: int = 200
 
 
-def tell(word: str) -> None:
-    """Send a word to the benchmark, where there is one."""
+def send_word(word: str) -> None:
+    """Send a word to the benchmark, if there is one."""
     if "BENCH_PORT" in os.environ:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as to:
             to.sendto(word.encode(), ("127.0.0.1", int(os.environ["BENCH_PORT"])))
 
 
 async def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-    """Answer at once; asked to wait, say so, wait for ever, and say when that is over."""
-    said = str(messages[0].parts[0])
-    if "who" in said:
-        tell(str(os.getpid()))
-    if "wait" in said:
-        tell("begun")
+    """Answer at once. For the prompt `wait`, send `begun`, wait for ever, and send `stopped` when cancelled."""
+    prompt = str(messages[0].parts[0])
+    if "who" in prompt:
+        send_word(str(os.getpid()))
+    if "wait" in prompt:
+        send_word("begun")
         try:
             await asyncio.Event().wait()
         finally:
-            tell("stopped")
+            send_word("stopped")
     return ModelResponse([TextPart("done")])
 
 
@@ -70,7 +70,7 @@ AGENT = AgentSpec(name="trivial", model=FunctionModel(respond), skills=())
 
 
 class Listener:
-    """Hears the words of worker processes."""
+    """Receives the words of worker processes."""
 
     def __init__(self) -> None:
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -78,17 +78,17 @@ class Listener:
         self._socket.settimeout(60)
         self.port = self._socket.getsockname()[1]
 
-    async def hear(self) -> str:
+    async def receive(self) -> str:
         """Return the next word."""
         return (await asyncio.to_thread(self._socket.recv, 64)).decode()
 
     def close(self) -> None:
-        """Listen no more."""
+        """Close the socket."""
         self._socket.close()
 
 
 class Processes:
-    """Python processes of this benchmark, ended with it."""
+    """Python processes of this benchmark, which end with it."""
 
     def __init__(self, stack: ExitStack, home: Path, listener: Listener) -> None:
         self._stack = stack
@@ -121,14 +121,14 @@ async def main(sizes: Sizes) -> None:
         tasks = open_task_store(url)
         broker = TaskBroker(tasks, settings=Settings.load(home=folder / "home", env={}, cwd=folder))
         broker.register_agents([AGENT])
-        await rate(broker, processes, url, sizes)
-        await cancels(broker, processes, url, listener, sizes)
-        await take_overs(broker, tasks, processes, url, listener, sizes)
+        await measure_rate(broker, processes, url, sizes)
+        await measure_cancels(broker, processes, url, listener, sizes)
+        await measure_take_overs(broker, tasks, processes, url, listener, sizes)
         await broker.aclose()
         await tasks.aclose()
 
 
-async def rate(broker: TaskBroker, processes: Processes, url: str, sizes: Sizes) -> None:
+async def measure_rate(broker: TaskBroker, processes: Processes, url: str, sizes: Sizes) -> None:
     """Report tasks a second beside the engine's own jobs that run the same agent, and beside empty ones."""
     async with AsyncExitStack() as stack:
         workers = [processes.worker(url) for _ in range(WORKERS)]
@@ -166,17 +166,17 @@ class BareEngine:
 
     @classmethod
     def open(cls, url: str) -> _OpenEngine:
-        """Return what makes the tables and opens it."""
+        """Return a context manager that creates the tables and opens the engine."""
         return _OpenEngine(url)
 
     async def run(self, kind: str, count: int) -> None:
-        """Have so many jobs run, and wait for the last."""
+        """Submit `count` jobs and wait until all have run."""
         job = self._app.configure_task(f"bench.{kind}")
         await asyncio.gather(*(job.defer_async() for _ in range(count)))
-        while await self._left():
+        while await self._count_left():
             await asyncio.sleep(0.002)
 
-    async def _left(self) -> int:
+    async def _count_left(self) -> int:
         [row] = await self._app.connector.execute_query_all_async("select count(*) as n from procrastinate_jobs")
         return int(row["n"])
 
@@ -204,8 +204,8 @@ def make_app(url: str) -> App:
     return App(connector=PsycopgConnector(conninfo=address, min_size=1, max_size=4))
 
 
-async def be_engine(url: str) -> None:
-    """Be a worker process of bare Procrastinate."""
+async def run_engine(url: str) -> None:
+    """Run as a worker process of bare Procrastinate."""
     app = make_app(url)
     with tempfile.TemporaryDirectory() as name:
         settings = Settings.load(home=name, env={}, cwd=Path(name))
@@ -228,11 +228,11 @@ async def be_engine(url: str) -> None:
                     await app.run_worker_async(
                         concurrency=CONCURRENCY, delete_jobs="always", install_signal_handlers=False
                     )
-                except procrastinate.exceptions.ConnectorException:  # its tables are being made
+                except procrastinate.exceptions.ConnectorException:  # its tables do not exist yet
                     await asyncio.sleep(0.1)
 
 
-async def cancels(broker: TaskBroker, processes: Processes, url: str, listener: Listener, sizes: Sizes) -> None:
+async def measure_cancels(broker: TaskBroker, processes: Processes, url: str, listener: Listener, sizes: Sizes) -> None:
     """Report how long it takes from a cancel here to the end of the run in another process."""
     worker = processes.worker(url)
     taken = [await _cancel_one(broker, listener) for _ in range(max(MIN_ROUNDS, sizes.rounds))]
@@ -249,7 +249,7 @@ async def _cancel_one(broker: TaskBroker, listener: Listener) -> float:
     return (perf_counter() - start) * 1e3
 
 
-async def take_overs(
+async def measure_take_overs(
     broker: TaskBroker, tasks: RelationalTaskStore, processes: Processes, url: str, listener: Listener, sizes: Sizes
 ) -> None:
     """Report how long it takes from the death of a worker until another one of this machine runs its task."""
@@ -277,18 +277,18 @@ async def _until_runs(broker: TaskBroker, listener: Listener, worker: subprocess
     """Return once this very worker has run a task."""
     while True:
         await broker.submit("who", agent_name="trivial")
-        if await listener.hear() == str(worker.pid):
+        if await listener.receive() == str(worker.pid):
             return
 
 
 async def _expect(listener: Listener, word: str) -> None:
-    heard = await listener.hear()
-    assert heard == word, heard
+    received = await listener.receive()
+    assert received == word, received
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--small", action="store_true", help="see that it runs")
     parser.add_argument("--engine", metavar="URL", help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    asyncio.run(be_engine(given.engine) if given.engine else main(Sizes(tasks=6) if given.small else Sizes()))
+    options = parser.parse_args()
+    asyncio.run(run_engine(options.engine) if options.engine else main(Sizes(tasks=6) if options.small else Sizes()))

@@ -29,7 +29,7 @@ async def finish(work: Awaitable[T], *, cancel: bool = False) -> T:
         if cancel:
             task.cancel()
         await _wait_until_done(task)
-        # Retrieved even if no one reads the cause, because asyncio logs exceptions that were never retrieved.
+        # Always retrieved, because asyncio logs exceptions that were never retrieved.
         error = None if task.cancelled() else task.exception()
         raise cancellation from error
 

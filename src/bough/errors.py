@@ -140,7 +140,7 @@ class PermissionDenied(BoughError):
 
 
 class Unauthenticated(PermissionDenied):
-    """The key is missing, unknown, wrong, expired or revoked; the error does not tell which."""
+    """The key is missing, unknown, wrong, expired or revoked; the error does not say which."""
 
     code = "unauthenticated"
 
@@ -224,7 +224,7 @@ class Interrupted(BoughError):
 
 
 OPERATORS_CODES = frozenset({"store_error", "corrupt_log", "unavailable"})
-"""Codes of errors in the operator's systems: their messages may name the operator's files and databases."""
+"""Codes of errors in the operator's systems. Their messages may name the operator's files and databases."""
 
 _STORE_PREFIX = re.compile(r"(?:/[^:]*|(?:postgres\w*|sqlite)\S*://\S*): ")
 _DATABASE_MESSAGE = re.compile(r" \(.*\)$", re.DOTALL)

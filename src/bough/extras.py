@@ -31,20 +31,21 @@ EXTRAS: Final[Mapping[str, str]] = {
     "uvicorn": "server",
     "websockets": "server",
 }
-"""Extras by the import name of a package that bough itself does not require."""
+"""The extra that installs each package, by import name, for packages that bough itself does not require."""
 
 
 def missing_package(error: ImportError) -> Unavailable | None:
     """Return an error that names the extra to install; None if no extra of bough installs the package."""
-    package = (error.name or "").partition(".")[0]
-    if (error.name or "") not in EXTRAS and package not in EXTRAS:
+    module = error.name or ""
+    if module not in EXTRAS and module.partition(".")[0] not in EXTRAS:
         return None
     return explain_missing_package(error, "this")
 
 
 def explain_missing_package(error: ImportError, name: str) -> Unavailable:
     """Return an error that says which package `name` needs, and how to install it."""
-    package = error.name or ""
-    extra = EXTRAS.get(package) or EXTRAS.get(package.partition(".")[0])
-    hint = f"pip install 'bough[{extra}]'" if extra else f"pip install {package}"
-    return Unavailable(f"{name} needs the package {package.partition('.')[0]}", hint=hint)
+    module = error.name or ""
+    package = module.partition(".")[0]
+    extra = EXTRAS.get(module) or EXTRAS.get(package)
+    hint = f"pip install 'bough[{extra}]'" if extra else f"pip install {module}"
+    return Unavailable(f"{name} needs the package {package}", hint=hint)

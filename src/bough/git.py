@@ -95,9 +95,11 @@ def find_repository(folder: Path) -> Repository | None:
             mode = dot_git.lstat().st_mode
         except OSError:
             continue
-        git_dir = _read_gitfile(dot_git) if stat.S_ISREG(mode) else None
+        git_dir = None
         if stat.S_ISDIR(mode):
             git_dir = dot_git
+        elif stat.S_ISREG(mode):
+            git_dir = _read_gitfile(dot_git)
         if git_dir is None or not _is_own(git_dir, dot_git):
             raise InvalidInput(
                 f"{dot_git} leads to a repository that does not belong to this folder",
@@ -141,8 +143,8 @@ def run(
     settings = dict(_SETTINGS)
     if protocols:
         environment |= {name: os.environ[name] for name in _NETWORK_VARIABLES if name in os.environ}
-    listed = _start(folder, ("config", "--list", "--includes", "--name-only", "-z"), environment, settings)
-    for name in listed.stdout.split("\0"):
+    config_output = _start(folder, ("config", "--list", "--includes", "--name-only", "-z"), environment, settings)
+    for name in config_output.stdout.split("\0"):
         settings |= _override(name)
     settings["core.sshCommand"] = "ssh" if "ssh" in protocols else "false"
     return _start(folder, arguments, environment, settings, stdin=stdin, timeout_seconds=timeout_seconds)
@@ -174,7 +176,7 @@ def _start(
         numbered |= {f"GIT_CONFIG_KEY_{number}": name, f"GIT_CONFIG_VALUE_{number}": value}
     try:
         process = subprocess.run(  # noqa: S603 - a fixed program
-            ["git", "--no-optional-locks", "--literal-pathspecs", *arguments],  # noqa: S607 - git is found as by people
+            ["git", "--no-optional-locks", "--literal-pathspecs", *arguments],  # noqa: S607 - PATH selects the user's git
             cwd=folder,
             env={**environment, **numbered},
             input=stdin.encode("utf-8", "surrogateescape"),
@@ -186,7 +188,7 @@ def _start(
         raise Unavailable("git is not installed", hint="apt-get install git") from error
     except subprocess.TimeoutExpired as error:
         raise Unavailable(f"git timed out after {timeout_seconds:.0f} s", hint="try again") from error
-    # Decoded here, because text mode would translate line ends and so change the content of a blob.
+    # Decoded here, because text mode would convert line endings and so change the content of a blob.
     stdout, stderr = (stream.decode("utf-8", "surrogateescape") for stream in (process.stdout, process.stderr))
     return GitOutput(process.returncode, stdout, stderr)
 
@@ -202,7 +204,7 @@ def _read_gitfile(dot_git: Path) -> Path | None:
 
 
 def _is_own(git_dir: Path, dot_git: Path) -> bool:
-    """Return whether a repository belongs to the `.git` that leads to it; git could otherwise change another one."""
+    """Return whether a repository belongs to the folder of this `.git`. If not, git would change another repository."""
     # Only a worktree has a `commondir`, the repository that it shares.
     common_dir = _read_path(git_dir / "commondir", git_dir)
     if common_dir is not None and Path(os.path.realpath(git_dir)).parent.parent != common_dir:

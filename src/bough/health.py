@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 CheckState: TypeAlias = Literal["ok", "missing", "broken"]
 
-_KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GOOGLE_API_KEY", "GEMINI_API_KEY", "GROQ_API_KEY", "MISTRAL_API_KEY")
+_PROVIDER_KEYS = (
+    *("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GOOGLE_API_KEY", "GEMINI_API_KEY"),
+    *("GROQ_API_KEY", "MISTRAL_API_KEY"),
+)
 _PACKAGES = ("pydantic-ai-slim", "pydantic", "typer", "rich")
 
 
@@ -29,9 +32,9 @@ class Check:
 
     Attributes:
         state: `broken` is a fault; `missing` is not, because the part is optional.
-        said: The finding, for people.
+        said: The result, as text for people.
         fix: How to fix it.
-        essential: Whether bough's main job fails without it.
+        essential: Whether bough cannot run agents and scripts without it.
     """
 
     part: str
@@ -101,7 +104,7 @@ def check_models(settings: Settings, env: Mapping[str, str]) -> Iterator[Check]:
         yield Check("model", "default", "ok", f"{model.name} ({reason})", essential=True)
     except BoughError as error:
         yield Check("model", "default", "broken", error.message, error.hint, essential=True)
-    for name in _KEYS:
+    for name in _PROVIDER_KEYS:
         is_set = bool(env.get(name, "").strip())
         yield Check("model", name, "ok" if is_set else "missing", "set" if is_set else "not set")
 
@@ -123,9 +126,9 @@ async def check_tasks(tasks: RelationalTaskStore) -> list[Check]:
     except BoughError as error:
         return [Check("tasks", "rows", "broken", error.message, error.hint)]
     summary = ", ".join(f"{count} {state.value}" for state, count in counts.items()) or "none"
-    delivered = Check("tasks", "dispatch", "ok", dispatcher.version)
-    broken = [Check("tasks", "dispatch", "broken", finding.problem) for finding in findings]
-    return [Check("tasks", "rows", "ok", summary), *(broken or [delivered])]
+    dispatch_ok = Check("tasks", "dispatch", "ok", dispatcher.version)
+    dispatch_faults = [Check("tasks", "dispatch", "broken", finding.problem) for finding in findings]
+    return [Check("tasks", "rows", "ok", summary), *(dispatch_faults or [dispatch_ok])]
 
 
 def check_config(settings: Settings) -> list[Check]:

@@ -42,7 +42,7 @@ def json_to_file(path: Path) -> logging.Handler:
 
 
 class OneLineFormatter(logging.Formatter):
-    """Formats a record of another package as one line, with the root cause of an error; bough's are unchanged.
+    """Formats records of other packages as one line with the root cause of an error; bough's records are unchanged.
 
     While a database is unreachable, every attempt to connect logs an error, and tracebacks would add nothing.
     """

@@ -3,8 +3,6 @@
 The loop runs in a daemon thread, so that a program that closes nothing still ends. Open objects are then closed by an
 exit handler that runs before Python closes its thread pools. A plain `atexit` handler runs too late, because stores
 and sandboxes need threads to close.
-
-Source: design notes, "How a program ends".
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ INTERRUPT_SECONDS = 15.0
 """Maximum time that Ctrl-C waits for the interrupted call; a second Ctrl-C does not wait."""
 
 _RELEASE_SECONDS = 1.0
-"""The part of `END_SECONDS` that is reserved for cancelling what did not close in time."""
+"""The part of `END_SECONDS` that is reserved for cancelling tasks that did not end in time."""
 
 
 class Closable(Protocol):
@@ -49,7 +47,7 @@ class Closable(Protocol):
 class DaemonThreads(ThreadPoolExecutor):
     """A thread pool for blocking work. Unlike Python's own pools, it does not delay the end of the program.
 
-    It is a `ThreadPoolExecutor` in name only: an event loop accepts no other default executor. A thread ends after ten
+    It is a `ThreadPoolExecutor` only because an event loop accepts no other default executor. A thread ends after ten
     idle seconds. The number of threads is not limited, so that a call that blocks forever delays no other call.
     """
 
@@ -102,7 +100,7 @@ class DaemonThreads(ThreadPoolExecutor):
                 job = self._jobs.get(timeout=self._IDLE_SECONDS)
             except queue.Empty:
                 with self._condition:
-                    if self._idle_count == 0:  # `submit` has just counted on this thread for a new job
+                    if self._idle_count == 0:  # `submit` has just reserved this thread for a new job
                         continue
                     self._idle_count -= 1
                     return
@@ -121,7 +119,7 @@ class _Call:
 
     def __init__(self, function: Callable[..., Awaitable[Any]], args: Any, kwargs: Any) -> None:
         self.done: concurrent.futures.Future[Any] = concurrent.futures.Future()
-        self._make = lambda: function(*args, **kwargs)
+        self._make_coroutine = lambda: function(*args, **kwargs)
         self.task: asyncio.Task[Any] | None = None
         self._is_cancelled = False
 
@@ -133,13 +131,13 @@ class _Call:
         self.task.add_done_callback(self._finish)
 
     def cancel(self) -> None:
-        # Noted, because the loop may be told to cancel before it is told to start.
+        # Recorded, because `cancel` may run on the loop before `start`.
         self._is_cancelled = True
         if self.task is not None:
             self.task.cancel()
 
     async def _run(self) -> Any:
-        return await self._make()
+        return await self._make_coroutine()
 
     def _finish(self, task: asyncio.Task[Any]) -> None:
         if task.cancelled():
@@ -153,9 +151,9 @@ class _Call:
 class CallScope:
     """The calls into the loop that one blocking function makes. Cancelling the scope cancels these calls.
 
-    The function itself may continue; it can still close what it has opened (`Portal.close`).
+    The function itself may continue, and can still close the resources that it opened (`Portal.close`).
 
-    Without it, what a tool waits for would outlive the tool's interruption: a process in a sandbox, for example.
+    Without a scope, the work that an interrupted tool waits for, such as a sandboxed process, would continue.
     """
 
     def __init__(self) -> None:
@@ -164,7 +162,7 @@ class CallScope:
         self._is_cancelled = False
 
     def run(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
-        """Call `fn` in this thread and return its result. The scope cancels the calls that it makes in this thread."""
+        """Call `fn` in this thread and return its result. Calls into the loop that `fn` makes belong to this scope."""
         _process.thread.scope = self
         try:
             return fn(*args, **kwargs)
@@ -187,7 +185,7 @@ class CallScope:
             asyncio.CancelledError: The scope was cancelled before.
         """
         with self._guard:
-            # Under the lock: a call that begins while the scope is cancelled is either refused or in the list.
+            # Under the lock, so that a call that starts during `cancel` is either refused or cancelled.
             if self._is_cancelled:
                 raise asyncio.CancelledError
             self._calls[call] = portal
@@ -225,7 +223,7 @@ class Portal:
         Ctrl-C cancels the call, waits until it has ended, and is then raised. A second Ctrl-C does not wait.
 
         Raises:
-            asyncio.CancelledError: It was cancelled, for example because the tool call that waits for it was
+            asyncio.CancelledError: The call was cancelled, for example because the tool call that waits for it was
                 interrupted.
             Unavailable: The caller runs on the loop's own thread, where the call would wait for itself, or in a forked
                 process; or the program is ending.
@@ -236,11 +234,11 @@ class Portal:
         with nullcontext() if scope is None else scope.register(call, self):
             return self._wait_for(call)
 
-    def close(self, thing: Closable) -> None:
-        """Await `thing.aclose()` on the loop, as `call` does, but also in a tool call that was interrupted."""
+    def close(self, resource: Closable) -> None:
+        """Await `resource.aclose()` on the loop, as `call` does, but also in a tool call that was interrupted."""
         self._require_usable()
-        # Outside of the scope: a cancelled scope refuses calls, and what the tool has opened would stay open.
-        self._wait_for(_Call(thing.aclose, (), {}))
+        # Outside of the scope, because a cancelled scope refuses calls, and the tool's resources would stay open.
+        self._wait_for(_Call(resource.aclose, (), {}))
 
     def cancel(self, call: _Call) -> None:
         """Cancel a call, from any thread. Does not wait."""
@@ -277,24 +275,24 @@ class Portal:
             if hasattr(iterator, "aclose"):
                 self._close_iterator(cast("Closable", iterator))
 
-    def hold(self, thing: Closable, name: str) -> None:
-        """Close `thing` at the end of the program unless it is released earlier; messages call it `name`."""
-        self._held[id(thing)] = thing, name
+    def hold(self, resource: Closable, name: str) -> None:
+        """Close `resource` at the end of the program unless it is released earlier. `name` is its name in messages."""
+        self._held[id(resource)] = resource, name
 
-    def hold_weakly(self, thing: Closable) -> None:
-        """Close `thing` at the end of the program if it still exists; do not keep it alive."""
-        self._weakly_held.add(thing)
+    def hold_weakly(self, resource: Closable) -> None:
+        """Close `resource` at the end of the program if it still exists; do not keep it alive."""
+        self._weakly_held.add(resource)
 
-    def release(self, thing: Closable) -> bool:
-        """Stop holding `thing`, because its owner closes it; return whether this process held it."""
-        return os.getpid() == self._pid and self._held.pop(id(thing), None) is not None
+    def release(self, resource: Closable) -> bool:
+        """Stop holding `resource`, because its owner closes it; return whether this process held it."""
+        return os.getpid() == self._pid and self._held.pop(id(resource), None) is not None
 
-    def abandon(self, thing: Closable) -> bool:
-        """Close `thing` without waiting, because its owner was deleted; return whether it was still open."""
-        if not self.release(thing):
+    def abandon(self, resource: Closable) -> bool:
+        """Close `resource` without waiting, because its owner was deleted; return whether it was still open."""
+        if not self.release(resource):
             return False
         with suppress(Unavailable):
-            self._schedule(_Call(thing.aclose, (), {}).start)
+            self._schedule(_Call(resource.aclose, (), {}).start)
         return True
 
     def _require_usable(self) -> None:
@@ -308,14 +306,14 @@ class Portal:
         if self._is_ending:
             raise _ending_error()
 
-    def _schedule(self, act: Callable[[], object]) -> None:
-        """Call `act` on the loop, from any thread.
+    def _schedule(self, callback: Callable[[], object]) -> None:
+        """Run `callback` on the loop, from any thread.
 
         Raises:
             Unavailable: The loop is closed.
         """
         try:
-            self._loop.call_soon_threadsafe(act)
+            self._loop.call_soon_threadsafe(callback)
         except RuntimeError as error:  # the loop is closed
             raise _ending_error() from error
 
@@ -364,27 +362,27 @@ class Portal:
 
     async def _close_all(self, deadline: float) -> list[str]:
         """Close all held objects at once, and cancel the tasks still running at the deadline; return error messages."""
-        to_close = [*self._held.values(), *((thing, type(thing).__name__) for thing in self._weakly_held)]
+        to_close = [*self._held.values(), *((resource, type(resource).__name__) for resource in self._weakly_held)]
         self._held.clear()
-        closing = {asyncio.create_task(thing.aclose()): name for thing, name in to_close}
+        closing = {asyncio.create_task(resource.aclose()): name for resource, name in to_close}
         if closing:
             await asyncio.wait(closing, timeout=max(0.0, deadline - time.monotonic()))
         # Closing a conversation interrupts its run; the thread that waits for the run still gets its result.
         calls = [task for call in self._calls if (task := call.task) is not None and not task.done()]
         if calls:
             await asyncio.wait(calls, timeout=max(0.0, deadline - time.monotonic()))
-        late = [task for task in asyncio.all_tasks() if task not in (asyncio.current_task(), self._main)]
-        for task in late:
+        unfinished = [task for task in asyncio.all_tasks() if task not in (asyncio.current_task(), self._main)]
+        for task in unfinished:
             task.cancel()
-        if late:
-            await asyncio.wait(late, timeout=_RELEASE_SECONDS / 2)
+        if unfinished:
+            await asyncio.wait(unfinished, timeout=_RELEASE_SECONDS / 2)
         await self._loop.shutdown_asyncgens()
-        return [message for task, name in closing.items() if (message := _describe_failure(task, name, late))]
+        return [message for task, name in closing.items() if (message := _describe_failure(task, name, unfinished))]
 
 
-def _describe_failure(task: asyncio.Task[None], name: str, late: Collection[asyncio.Task[Any]]) -> str:
+def _describe_failure(task: asyncio.Task[None], name: str, unfinished: Collection[asyncio.Task[Any]]) -> str:
     """Return why `name` was not closed; empty if it was."""
-    if task in late:
+    if task in unfinished:
         return f"left {name}, which did not close in {END_SECONDS - _RELEASE_SECONDS:g} s"
     if task.cancelled() or (error := task.exception()) is None:
         return ""

@@ -81,15 +81,15 @@ class Settings:
         skill_roots: Folders of skills that are searched before the usual ones.
         executor: `sandbox`, `container:IMAGE` or `unsafe`. `container` alone uses `container_image`.
         container_image: Image in which `container` runs scripts; never pulled.
-        packages: A virtual environment whose packages programs in the sandbox can import; see
-            `LocalSandboxCodeExecutor`. In a file the path must be absolute.
+        packages: A virtual environment; sandboxed programs can import its packages, see `LocalSandboxCodeExecutor`. In
+            a file the path must be absolute.
         policy: Confirmation policy: `allow`, `ask` or `rules`. None if not set: `rules` in `bough run` and `bough chat`
             if the agent may write, otherwise `allow`.
         timeout_seconds: Time limit of a script; None for the executor's default.
         fetch_networks: Private networks, such as `10.0.0.0/8`, from which images and files may be fetched, also over
             plain HTTP.
-        prices: Prices of models by name, such as `my-model` or `openai:my-model`, where bough does not know them or
-            they differ. Costs in logs, limits, budgets and reports are calculated with them.
+        prices: Prices by model name, such as `my-model` or `openai:my-model`, for models that bough has no price for or
+            whose price differs. Costs in logs, limits, budgets and reports are calculated with them.
         copy_before_upgrade: Whether a SQLite store with an older schema is copied before it is upgraded.
     """
 
@@ -124,14 +124,14 @@ class Settings:
         """
         env = os.environ if env is None else env
         arguments = {"home": home, "store": store, **overrides}
-        explicit = _from_env(env) | {key: value for key, value in arguments.items() if value is not None}
+        explicit = _read_env(env) | {key: value for key, value in arguments.items() if value is not None}
         default_home = Path(env.get("HOME") or Path.home()) / ".bough"
         home_folder = Path(explicit.get("home") or default_home).expanduser().absolute()
-        home_values = _from_file(home_folder / "bough.yaml", (_KEYS - {"home"}) | SECTIONS)
+        home_values = _read_file(home_folder / "bough.yaml", (_KEYS - {"home"}) | SECTIONS)
         _refuse_relative_packages(home_values, home_folder / "bough.yaml")
         values = (
             {key: value for key, value in home_values.items() if key not in SECTIONS}
-            | _from_file((cwd or Path.cwd()) / "bough.yaml", PROJECT_KEYS)
+            | _read_file((cwd or Path.cwd()) / "bough.yaml", PROJECT_KEYS)
             | explicit
             | {"home": home_folder}
         )
@@ -145,7 +145,7 @@ class Settings:
 _KEYS = frozenset(field.name for field in fields(Settings))
 
 
-def _from_env(env: Mapping[str, str]) -> dict[str, Any]:
+def _read_env(env: Mapping[str, str]) -> dict[str, Any]:
     """Return the settings whose variables `BOUGH_*` are set and not empty."""
     names = {key: f"BOUGH_{key.upper()}" for key in _KEYS - {"prices"}}  # a mapping does not fit into a variable
     values = {key: env[name] for key, name in names.items() if env.get(name)}
@@ -154,7 +154,7 @@ def _from_env(env: Mapping[str, str]) -> dict[str, Any]:
     return dict(values)
 
 
-def _from_file(path: Path, allowed: frozenset[str]) -> dict[str, Any]:
+def _read_file(path: Path, allowed: frozenset[str]) -> dict[str, Any]:
     """Return the values of a `bough.yaml`; empty if the file does not exist.
 
     Raises:
@@ -180,6 +180,7 @@ def _from_file(path: Path, allowed: frozenset[str]) -> dict[str, Any]:
 
 
 def _check_key(key: str, allowed: frozenset[str], path: Path) -> str:
+    """Return the key of a `bough.yaml`, or raise `InvalidInput` with the nearest known key if it is not allowed."""
     if key in allowed:
         return key
     if key in _KEYS:
@@ -195,32 +196,32 @@ def _check_key(key: str, allowed: frozenset[str], path: Path) -> str:
 
 
 def _refuse_relative_packages(values: Mapping[str, Any], file: Path) -> None:
-    """Refuse a relative `packages` in a file: each folder in which bough is started would choose what is shown."""
+    """Reject a relative `packages` path in a file, because it would depend on the folder in which bough is started."""
     packages = values.get("packages")
     if isinstance(packages, str) and not Path(packages).expanduser().is_absolute():
         raise InvalidInput(f"{file}: `packages` must be an absolute path", hint="or give --packages, or BOUGH_PACKAGES")
 
 
-def _text(key: str, value: Any) -> str | None:
+def _parse_text(key: str, value: Any) -> str | None:
     if value is None or (isinstance(value, str) and value.strip()):
         return value
     raise InvalidInput(f"setting `{key}` must be text, not {value!r}", hint="leave it out for its default")
 
 
-def _path(key: str, value: Any) -> Path:
+def _parse_path(key: str, value: Any) -> Path:
     if isinstance(value, (str, Path)) and str(value):
         return Path(value).expanduser().absolute()
     raise InvalidInput(f"setting `{key}` must be a path, not {value!r}", hint="leave it out for its default")
 
 
-def _paths(key: str, value: Any) -> tuple[Path, ...]:
+def _parse_paths(key: str, value: Any) -> tuple[Path, ...]:
     items = [value] if isinstance(value, (str, Path)) else value
     if not isinstance(items, (list, tuple)):
         raise InvalidInput(f"setting `{key}` must be a list of paths, not {value!r}", hint="give one path, or a list")
-    return tuple(_path(key, item) for item in items)  # pyright: ignore
+    return tuple(_parse_path(key, item) for item in items)  # pyright: ignore
 
 
-def _networks(key: str, value: Any) -> tuple[str, ...]:
+def _parse_networks(key: str, value: Any) -> tuple[str, ...]:
     from ipaddress import ip_network
 
     items: Any = value.split(",") if isinstance(value, str) else value
@@ -232,14 +233,14 @@ def _networks(key: str, value: Any) -> tuple[str, ...]:
         ) from error
 
 
-def _prices(key: str, value: Any) -> dict[str, Price]:
+def _parse_prices(key: str, value: Any) -> dict[str, Price]:
     hint = "for example prices: {my-model: {input: 0.5, output: 1.5}}"
     if not isinstance(value, Mapping):
         raise InvalidInput(f"setting `{key}` must be a mapping of models to prices, not {value!r}", hint=hint)
-    return {str(name): _price(str(name), entry, hint) for name, entry in value.items()}  # pyright: ignore
+    return {str(name): _parse_price(str(name), entry, hint) for name, entry in value.items()}  # pyright: ignore
 
 
-def _price(name: str, value: Any, hint: str) -> Price:
+def _parse_price(name: str, value: Any, hint: str) -> Price:
     if isinstance(value, Price):
         return value
     try:
@@ -251,19 +252,21 @@ def _price(name: str, value: Any, hint: str) -> Price:
         ) from error
 
 
-def _seconds(key: str, value: Any) -> float | None:
+def _parse_seconds(key: str, value: Any) -> float | None:
+    if value is None:
+        return None
     try:
-        seconds = None if value is None else float(value)
+        seconds = float(value)
     except (TypeError, ValueError):
-        seconds = -1.0
-    if seconds is not None and not 0 <= seconds < float("inf"):
+        seconds = -1.0  # rejected below
+    if not 0 <= seconds < float("inf"):
         raise InvalidInput(
             f"setting `{key}` must be a number of seconds, 0 or more, not {value!r}", hint="for example 30"
         )
     return seconds
 
 
-def _boolean(key: str, value: Any) -> bool:
+def _parse_boolean(key: str, value: Any) -> bool:
     words = {"yes": True, "true": True, "on": True, "1": True, "no": False, "false": False, "off": False, "0": False}
     parsed = value if isinstance(value, bool) else words.get(str(value).lower())
     if parsed is None:
@@ -271,7 +274,7 @@ def _boolean(key: str, value: Any) -> bool:
     return parsed
 
 
-def _choice(*choices: str) -> Any:
+def _make_choice_parser(*choices: str) -> Any:
     """Return a parser that accepts only these values."""
 
     def check(key: str, value: Any) -> str:
@@ -282,7 +285,7 @@ def _choice(*choices: str) -> Any:
     return check
 
 
-def _executor(key: str, value: Any) -> str:
+def _parse_executor(key: str, value: Any) -> str:
     if value in ("sandbox", "unsafe", "container") or (isinstance(value, str) and value.startswith("container:")):
         return value
     raise InvalidInput(
@@ -291,18 +294,18 @@ def _executor(key: str, value: Any) -> str:
 
 
 _PARSERS: Mapping[str, Any] = {
-    "home": _path,
-    "store": _text,
-    "model": _text,
-    "base_url": _text,
-    "skill_roots": _paths,
-    "executor": _executor,
-    "container_image": _text,
-    "packages": _path,
-    "policy": _choice("allow", "ask", "rules"),
-    "timeout_seconds": _seconds,
-    "fetch_networks": _networks,
-    "copy_before_upgrade": _boolean,
-    "prices": _prices,
+    "home": _parse_path,
+    "store": _parse_text,
+    "model": _parse_text,
+    "base_url": _parse_text,
+    "skill_roots": _parse_paths,
+    "executor": _parse_executor,
+    "container_image": _parse_text,
+    "packages": _parse_path,
+    "policy": _make_choice_parser("allow", "ask", "rules"),
+    "timeout_seconds": _parse_seconds,
+    "fetch_networks": _parse_networks,
+    "copy_before_upgrade": _parse_boolean,
+    "prices": _parse_prices,
 }
 """For each setting, a function that takes its key and value and returns the checked value."""

@@ -41,14 +41,14 @@ class Folder:
 
     Attributes:
         name: Its name in the parent folder.
-        above: The parent folder; None for the top of the walk.
+        parent: The parent folder; None for the top of the walk.
         fd: Its descriptor; -1 while it is closed.
         names: Names that are not yet visited, in reverse order.
         folders: Names of subfolders that are not yet entered.
     """
 
     name: str = ""
-    above: Folder | None = None
+    parent: Folder | None = None
     fd: int = -1
     depth: int = 0
     names: list[str] = field(default_factory=list[str])
@@ -68,9 +68,9 @@ class Folder:
         """The names in the path from the top of the walk. O(depth)."""
         parts: list[str] = []
         folder = self
-        while folder.above is not None:
+        while folder.parent is not None:
             parts.append(folder.name)
-            folder = folder.above
+            folder = folder.parent
         return tuple(reversed(parts))
 
     def suspend(self) -> None:
@@ -202,7 +202,7 @@ def raise_unless_replaced(folder: Folder, name: str, error: OSError) -> None:
 
 
 def ignore_error(folder: Folder, name: str, error: OSError) -> None:
-    """Skip what cannot be read: an `on_error` for `walk`."""
+    """Skip entries that cannot be read: an `on_error` for `walk`."""
 
 
 def walk(
@@ -227,7 +227,7 @@ def walk(
         in_place: Yield the entries of a folder directly after it; otherwise after its siblings.
         read: Fills `names` of a newly opened folder; may add subfolders to `folders` that are entered, but not yielded.
         opener: Opens a subfolder.
-        on_error: Called with (folder, name, error) for what cannot be read; the name is empty for the folder itself.
+        on_error: Called with (folder, name, error) if an entry cannot be read; the name is empty for the folder itself.
 
     Raises:
         OSError: `on_error` raises it.
@@ -249,15 +249,15 @@ def walk(
                 yield entry
                 if entry.is_folder and enter(entry):
                     folder.folders.append(name)
-            elif folder.above is None:
+            elif folder.parent is None:
                 return
             else:
-                folder = _leave(folder, folder.above)
+                folder = _leave(folder, folder.parent)
     finally:
-        while folder.above is not None:
+        while folder.parent is not None:
             if folder.fd >= 0:
                 os.close(folder.fd)
-            folder = folder.above
+            folder = folder.parent
 
 
 def _list(folder: Folder, read: Callable[[Folder], None], on_error: Callable[[Folder, str, OSError], None]) -> None:
@@ -289,23 +289,23 @@ def _stat_entry(folder: Folder, name: str, on_error: Callable[[Folder, str, OSEr
         return None
 
 
-def _leave(folder: Folder, above: Folder) -> Folder:
+def _leave(folder: Folder, parent: Folder) -> Folder:
     """Close a folder and return its parent, open; if the folder was moved, the nearest ancestor still in place."""
-    is_open = above.fd >= 0
+    is_open = parent.fd >= 0
     if not is_open:
         with suppress(OSError):
-            is_open = above.resume(os.open("..", FOLDER, dir_fd=folder.fd))
+            is_open = parent.resume(os.open("..", FOLDER, dir_fd=folder.fd))
     os.close(folder.fd)
     folder.fd = -1
-    return above if is_open else _reopen_nearest(above)
+    return parent if is_open else _reopen_nearest(parent)
 
 
 def _reopen_nearest(folder: Folder) -> Folder:
     """Reopen the folders from the top of the walk down to `folder`; return the last one that is still in place."""
     closed: list[Folder] = []
-    while folder.fd < 0 and folder.above is not None:
+    while folder.fd < 0 and folder.parent is not None:
         closed.append(folder)
-        folder = folder.above
+        folder = folder.parent
     for inner in reversed(closed):
         try:
             is_open = inner.resume(os.open(inner.name, FOLDER, dir_fd=folder.fd))
@@ -373,8 +373,8 @@ def copy(
     # permissions of an outer folder may forbid entering it.
     for names in reversed(folders):
         with suppress_replaced(), open_beneath(source_fd, names) as old, open_beneath(target_fd, names) as new:
-            _copy_state(old, new, 0o3777)
-    _copy_state(source_fd, target_fd, 0o3777)
+            _copy_metadata(old, new, 0o3777)
+    _copy_metadata(source_fd, target_fd, 0o3777)
 
 
 def copy_entry(
@@ -403,11 +403,11 @@ def copy_entry(
                 if not _clone(source.fileno(), target_file.fileno()):
                     shutil.copyfileobj(source, target_file, 1 << 20)
                 target_file.flush()
-                _copy_state(source.fileno(), target_file.fileno(), 0o777)
+                _copy_metadata(source.fileno(), target_file.fileno(), 0o777)
 
 
 def _clone(source_fd: int, target_fd: int) -> bool:
-    """Make the target share the blocks of the source; return False if the system cannot."""
+    """Make the target share the blocks of the source; return False if the file system does not support it."""
     try:
         from fcntl import ioctl
 
@@ -417,23 +417,23 @@ def _clone(source_fd: int, target_fd: int) -> bool:
     return True
 
 
-def _copy_state(source_fd: int, target_fd: int, mode: int) -> None:
-    """Copy permissions within `mode`, timestamps, and the user extended attributes that the file system supports."""
+def _copy_metadata(source_fd: int, target_fd: int, mode_mask: int) -> None:
+    """Copy the permissions in `mode_mask`, timestamps, and the user extended attributes, as far as supported."""
     state = os.fstat(source_fd)
     if hasattr(os, "listxattr"):
         with suppress(OSError):
             for name in os.listxattr(source_fd):
                 if name.startswith("user."):
                     os.setxattr(target_fd, name, os.getxattr(source_fd, name))
-    os.fchmod(target_fd, stat.S_IMODE(state.st_mode) & mode)
+    os.fchmod(target_fd, stat.S_IMODE(state.st_mode) & mode_mask)
     os.utime(target_fd, ns=(state.st_atime_ns, state.st_mtime_ns))
 
 
-def remove(path: str | os.PathLike[str], *, is_over: Callable[[], bool] = lambda: False) -> bool:
+def remove(path: str | os.PathLike[str], *, should_stop: Callable[[], bool] = lambda: False) -> bool:
     """Remove a folder and its contents, at any depth, with two open descriptors.
 
     Args:
-        is_over: Called before each entry; if it returns True, the removal stops. Another call continues it.
+        should_stop: Called before each entry; if it returns True, the removal stops. Another call continues it.
 
     Returns:
         Whether the folder was removed completely.
@@ -443,16 +443,16 @@ def remove(path: str | os.PathLike[str], *, is_over: Callable[[], bool] = lambda
         os.fchmod(root, 0o700)
         while names := list_names(root, 1000):
             for name in names:
-                if is_over() or not _remove_or_flatten(root, name, numbers, is_over):
+                if should_stop() or not _remove_or_flatten(root, name, numbers, should_stop):
                     return False
     os.rmdir(path)
     return True
 
 
-def _remove_or_flatten(root: int, name: str, numbers: Iterator[int], is_over: Callable[[], bool]) -> bool:
-    """Remove an entry of `root`; return False if `is_over` stopped it.
+def _remove_or_flatten(root: int, name: str, numbers: Iterator[int], should_stop: Callable[[], bool]) -> bool:
+    """Remove an entry of `root`; return False if `should_stop` stopped it.
 
-    The subfolders of a folder are moved up to `root`, so that depth costs neither stack nor descriptors.
+    Moves the subfolders of a folder to `root`, so that the depth of the tree needs no recursion and no descriptors.
     """
     if not _is_folder(root, name):
         os.unlink(name, dir_fd=root)
@@ -461,7 +461,7 @@ def _remove_or_flatten(root: int, name: str, numbers: Iterator[int], is_over: Ca
     with open_descriptor(name, dir_fd=root) as inner:
         while children := list_names(inner, 1000):
             for child in children:
-                if is_over():
+                if should_stop():
                     return False
                 if _is_folder(inner, child):
                     _remove_or_move(inner, child, root, numbers)
@@ -475,7 +475,7 @@ def _remove_or_move(fd: int, name: str, root: int, numbers: Iterator[int]) -> No
     """Remove a folder if it is empty; otherwise move it to `root`."""
     try:
         os.rmdir(name, dir_fd=fd)
-    except OSError:
+    except OSError:  # the folder is not empty
         os.chmod(name, 0o700, dir_fd=fd)
         os.rename(name, _find_free_name(root, numbers), src_dir_fd=fd, dst_dir_fd=root)
 

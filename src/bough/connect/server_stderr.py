@@ -42,7 +42,7 @@ class ServerStderr:
         """Return the lines so far, with secrets masked and control characters escaped."""
         self._pipe.drain()
         # Masked first: a secret that is cut or escaped would no longer be recognized.
-        text = self._mask(self._pipe.kept.value().decode("utf-8", "replace"))
+        text = self._mask(self._pipe.captured.value().decode("utf-8", "replace"))
         return [escape(line)[:MAX_LINE] for line in text.splitlines() if line.strip()]
 
     def close(self) -> None:

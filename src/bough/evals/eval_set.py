@@ -103,7 +103,7 @@ class EvalSet:
 
     def as_json(self) -> JsonObject:
         """Return the set as JSON in the format of pydantic-evals, which `save` writes."""
-        return {"name": self.name, "cases": [_case_json(case) for case in self.cases]}
+        return {"name": self.name, "cases": [_make_case_json(case) for case in self.cases]}
 
     def save(self, path: Path) -> None:
         """Write the set as a pydantic-evals file, YAML or JSON by its suffix, atomically.
@@ -120,7 +120,7 @@ class EvalSet:
         write_atomically(path, text)
 
 
-def _case_json(case: SetCase) -> JsonObject:
+def _make_case_json(case: SetCase) -> JsonObject:
     """Return a case in the format of pydantic-evals, without empty fields."""
     data: JsonObject = {
         "name": case.id,

@@ -105,7 +105,7 @@ async def _make_case(store: EventStore, id: UUID, expected: SetCase | None) -> t
     if expected is not None:
         return replace(expected, id=str(id)), id
     logged_case = case_from_log(events, str(id))
-    # Without the expectations: the conversation's calls and answers would always meet them.
+    # Without expectations, because the conversation's own calls and answers would always meet them.
     turns = tuple(turn.model_copy(update=_NO_EXPECTATIONS) for turn in logged_case.input.turns)
     return replace(logged_case, input=logged_case.input.model_copy(update={"turns": turns})), id
 

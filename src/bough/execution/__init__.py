@@ -1,4 +1,4 @@
-"""Running code that a model chose: the contract, and executors that keep it away from the machine."""
+"""Run code that a model wrote: the contract of executors, and executors that isolate the code from the machine."""
 
 from __future__ import annotations
 

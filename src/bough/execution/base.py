@@ -108,7 +108,7 @@ class Network:
 
 @dataclass(frozen=True, kw_only=True)
 class Guards:
-    """The names that no run may change or create in a person's workspace, because later runs and git obey these files.
+    """The names that no run may change or create in a person's workspace, because they configure git and later runs.
 
     Names are compared without case, as some file systems and git do. In a new workspace, such files may be created, but
     they are not returned.

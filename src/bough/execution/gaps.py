@@ -29,53 +29,57 @@ class Gap:
         return f"{self.promise}: {self.text}" if self.promise else self.text
 
 
-_WRITTEN: Final = "host files outside of what is shown cannot be written"
-_FIRST_CHANGED: Final = "the first process cannot be changed, stopped or made to lie"
-_FIRST_READ: Final = "the first process cannot be read"
-_NAMES_KEPT: Final = "guarded names that exist cannot be changed"
+_HOST_FILES_READ_ONLY: Final = "host files outside of what is shown cannot be written"
+_FIRST_PROCESS_UNCHANGED: Final = "the first process cannot be changed, stopped or made to lie"
+_FIRST_PROCESS_UNREADABLE: Final = "the first process cannot be read"
+_GUARDED_NAMES_UNCHANGED: Final = "guarded names that exist cannot be changed"
 _MOUNTS_CHECKED: Final = "a mount shows what was checked, or nothing is run"
-_NETWORK: Final = "no network but named domains"
-_ARCHITECTURE: Final = "a call of another architecture is refused"
-_BOUNDED: Final = "processes and memory are bounded"
-_CHANNELS: Final = (
+_NETWORK_BY_DOMAIN: Final = "no network but named domains"
+_OTHER_ARCHITECTURES_REFUSED: Final = "a call of another architecture is refused"
+_RESOURCES_BOUNDED: Final = "processes and memory are bounded"
+_CHANNELS_HARMLESS: Final = (
     "a persistent interpreter cannot stop the timeout, or fill the host with open descriptors, through its channels"
 )
-_WATCHERS: Final = Gap(
+_INOTIFY_GAP: Final = Gap(
     "a run can use them up while it lasts where the caller is not root",
     "the caller's `inotify` instances cannot be used up",
     "root",
 )
-_NO_NAMES: Final = Gap("not even named domains can be reached", _NETWORK)
-_NO_SESSION: Final = Gap("persistent interpreters and warm sandboxes are not available", _CHANNELS)
-_UNSEEN_MEMORY: Final = Gap(
-    "shared memory that is no longer mapped is not counted where no control group can be made", _BOUNDED, "groups"
+_NO_DOMAINS_GAP: Final = Gap("not even named domains can be reached", _NETWORK_BY_DOMAIN)
+_NO_SESSIONS_GAP: Final = Gap("persistent interpreters and warm sandboxes are not available", _CHANNELS_HARMLESS)
+_UNCOUNTED_MEMORY_GAP: Final = Gap(
+    "shared memory that is no longer mapped is not counted where no control group can be made",
+    _RESOURCES_BOUNDED,
+    "groups",
 )
 
 GAPS: Final[Mapping[str, tuple[Gap, ...]]] = {
     "bubblewrap": (
         Gap(
             "settings of a warm one, such as `oom_score_adj`, can be changed where the caller is not root",
-            _FIRST_CHANGED,
+            _FIRST_PROCESS_UNCHANGED,
             "root",
         ),
-        _WATCHERS,
-        _UNSEEN_MEMORY,
+        _INOTIFY_GAP,
+        _UNCOUNTED_MEMORY_GAP,
     ),
     "sandlock": (
         Gap(
             "modes and attributes below `/tmp` and `/work` can be changed where no mounts can be made",
-            _WRITTEN,
+            _HOST_FILES_READ_ONLY,
             "mounts",
         ),
-        Gap("it can be read, and holds only that run's request", _FIRST_READ),
-        _NO_NAMES,
+        Gap("it can be read, and holds only that run's request", _FIRST_PROCESS_UNREADABLE),
+        _NO_DOMAINS_GAP,
         Gap(
-            "they can be changed through a link or in a moved folder where no mounts can be made", _NAMES_KEPT, "mounts"
+            "they can be changed through a link or in a moved folder where no mounts can be made",
+            _GUARDED_NAMES_UNCHANGED,
+            "mounts",
         ),
         Gap("it can show something else where no mounts can be made", _MOUNTS_CHECKED, "mounts"),
-        Gap("it ends the program with signal 31", _ARCHITECTURE),
-        _UNSEEN_MEMORY,
-        _NO_SESSION,
+        Gap("it ends the program with signal 31", _OTHER_ARCHITECTURES_REFUSED),
+        _UNCOUNTED_MEMORY_GAP,
+        _NO_SESSIONS_GAP,
         Gap("names at the root of the file system can be listed"),
         Gap("whether a path exists on the host can be found out, and where a symbolic link leads"),
         Gap("folders cannot be watched by `inotify`; programs poll them, or fail"),
@@ -97,9 +101,9 @@ GAPS: Final[Mapping[str, tuple[Gap, ...]]] = {
         Gap("a file cannot be opened with `O_PATH`: `cp FILE FOLDER/` fails, `cp FILE FOLDER/FILE` works"),
     ),
     "container": (
-        _NO_NAMES,
-        _WATCHERS,
-        _NO_SESSION,
+        _NO_DOMAINS_GAP,
+        _INOTIFY_GAP,
+        _NO_SESSIONS_GAP,
         Gap("whoever may talk to the engine is effectively root"),
         Gap("the image's files are visible, not the host's `/usr`"),
     ),

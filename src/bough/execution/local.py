@@ -40,14 +40,14 @@ class LocalSandboxCodeExecutor(CodeExecutorMixin):
         default_timeout_seconds: The timeout of requests without one.
         stateful: Whether Python code of one `execution_id` runs in one persistent interpreter; needs bubblewrap.
         packages: A virtual environment, or a folder with installed packages, that programs can import and cannot
-            change; a relative path is resolved against the present working folder. They are at `/packages`, the last
-            entry of `PYTHONPATH`. Python code and scripts run in the version that the packages need; a `python3` in a
-            shell script may be another one. `.pth` files are not read, so packages installed with `pip install -e`
+            change; a relative path is resolved against the current working folder. They are at `/packages`, the last
+            entry of `PYTHONPATH`. Python code and scripts run in the version that the packages need; `python3` in a
+            shell script may be another version. `.pth` files are not read, so packages installed with `pip install -e`
             cannot be imported.
 
     Raises:
-        InvalidInput: `packages` is missing or has no packages, or they are of another platform, or of a version of
-            Python that no sandbox here has.
+        InvalidInput: `packages` does not exist or contains no packages, or they are for another platform, or for a
+            version of Python that no sandbox here has.
 
     Attributes:
         packages: The environment whose packages programs can import; None without one.
@@ -109,19 +109,19 @@ class LocalSandboxCodeExecutor(CodeExecutorMixin):
         return await finish(self._run(plan), cancel=True)
 
     async def _make_plan(self, request: CodeExecutionInput) -> Plan:
-        """Check a request, and return its plan, with the packages of the environment."""
+        """Check a request, add the packages of the environment, and return its plan."""
         if self.packages is not None:
             make_plan(request, default_timeout_seconds=self.default_timeout_seconds)  # checks the paths first
             if not self.packages.is_current:
-                self.packages = await asyncio.to_thread(self._find_packages_again, self.packages)
+                self.packages = await asyncio.to_thread(self._reload_packages, self.packages)
             request = self.packages.add_to(request)
         return make_plan(request, default_timeout_seconds=self.default_timeout_seconds)
 
-    def _find_packages_again(self, earlier: Packages) -> Packages:
-        """Return the packages that the environment has now. Blocks.
+    def _reload_packages(self, earlier: Packages) -> Packages:
+        """Read the packages of the environment again and return them. Blocks.
 
         Raises:
-            InvalidInput: They need another version of Python than the sandbox that was chosen has.
+            InvalidInput: The packages now need another version of Python than the chosen sandbox has.
         """
         packages = earlier.find_again()
         if packages.version != earlier.version:
@@ -253,7 +253,7 @@ class LocalSandboxCodeExecutor(CodeExecutorMixin):
             await self._close_sandboxes()
         elif home is not None and home.is_running():
             await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._close_sandboxes(), home))
-        # Nothing can be awaited in a closed loop: removing the folder below also ends the sandboxes of such a loop.
+        # In a closed loop nothing can be awaited. Its sandboxes end when the folder is removed below.
         if self.supervisor.process is not None:
             await asyncio.to_thread(self.supervisor.close)
         if self._run_directory.is_created:

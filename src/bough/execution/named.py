@@ -1,4 +1,4 @@
-"""Creating executors by the names in settings and in logs."""
+"""Create executors by the names in settings and in logs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def executor_named(name: str, *, packages: str | os.PathLike[str] | None = None)
     takes `packages`, the environment whose packages programs can import.
 
     Raises:
-        InvalidInput: The name is none of these, or the executor takes no packages, or they are invalid.
+        InvalidInput: The name is none of these, the executor takes no packages, or the packages are invalid.
     """
     kind, colon, image = name.partition(":")
     if packages is not None and kind in ("container", "unsafe"):
@@ -50,7 +50,7 @@ def executor_named(name: str, *, packages: str | os.PathLike[str] | None = None)
 
 
 def make_recorded_executor(name: str) -> CodeExecutor | None:
-    """Return a new executor for a name in a log; None for an executor that the caller's code has defined."""
+    """Return a new executor for a name in a log; None for an executor that the caller's code defines."""
     executor_name = _NAME_BY_RECORDED.get(name, name)
     if executor_name in ("sandbox", "unsafe") or executor_name.startswith("container"):
         return executor_named(executor_name)

@@ -1,6 +1,6 @@
 """The installed packages of an environment, which programs in a sandbox can import and cannot change.
 
-Nothing of the environment runs on the host: no start-up file is read there, and no link in it is followed.
+No code of the environment runs on the host: its start-up files are not read, and links in it are not followed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PACKAGES: Final = "/packages"
 """The folder inside the sandbox with the packages."""
 
 MAX_CHECKED: Final = 5000
-"""How many installed packages are checked for another Python or another platform."""
+"""Maximum number of installed packages whose Python version and platform are checked."""
 
 _MAX_TAGS_BYTES: Final = 64 << 10
 _PYTHON_FOLDER = re.compile(r"python(\d+)\.(\d+)")
@@ -40,10 +40,10 @@ class Packages:
 
     Attributes:
         root: The environment, without links.
-        links: The links on the given path to `root`, each by its own place.
+        links: The paths of the symbolic links between the path that was passed to `find` and `root`.
         folder: The folder of `root` with the packages.
-        version: The Python for which they were installed; None if the folder does not say.
-        stamp: Device, number and change time of `folder`; another one means that something was installed or removed.
+        version: The Python version for which they were installed; None if it is unknown.
+        stamp: Device, inode and mtime of `folder`, which change when a package is installed or removed.
     """
 
     root: str
@@ -58,31 +58,31 @@ class Packages:
 
         Args:
             path: A virtual environment, the `site-packages` of one, or a folder with installed packages. A relative
-                path is resolved against the present working folder.
+                path is resolved against the current working folder.
 
         Raises:
-            InvalidInput: The path is missing, is a file, or has no packages; or they are of another platform, or of
-                several versions of Python; or the environment keeps its packages behind a link.
+            InvalidInput: The path does not exist, is a file, or contains no packages; the packages are for another
+                platform or for several versions of Python; or a link leads to the folder of the packages.
         """
-        # Absolute from here on: a later change of the working folder must not choose another environment.
-        given_path = os.path.join(os.getcwd(), os.path.expanduser(os.fspath(path)))
+        # Made absolute now, so that a later change of the working folder does not select another environment.
+        absolute_path = os.path.join(os.getcwd(), os.path.expanduser(os.fspath(path)))
         try:
-            return cls._find(given_path)
+            return cls._find(absolute_path)
         except (OSError, ValueError) as error:
             raise InvalidInput(
-                f"packages: {given_path[:200]!r} cannot be read: {error}", hint="give a folder"
+                f"packages: {absolute_path[:200]!r} cannot be read: {error}", hint="give a folder"
             ) from error
 
     @classmethod
-    def _find(cls, given_path: str) -> Self:
-        # Resolved once: a program that writes to the folder of a link could lead later runs elsewhere.
-        real_path, links = _follow_links(given_path)
+    def _find(cls, absolute_path: str) -> Self:
+        # Resolved only once, because a program that can write to the folder of a link could redirect later runs.
+        real_path, links = _follow_links(absolute_path)
         if not os.path.exists(real_path):
             raise InvalidInput(
-                f"packages: {given_path} does not exist", hint="python3 -m venv .venv, then give its folder"
+                f"packages: {absolute_path} does not exist", hint="python3 -m venv .venv, then give its folder"
             )
         if not os.path.isdir(real_path):
-            raise InvalidInput(f"packages: {given_path} is a file", hint="give the folder of a virtual environment")
+            raise InvalidInput(f"packages: {absolute_path} is a file", hint="give the folder of a virtual environment")
         root = _find_environment(real_path)
         folder, version = _find_folder(root)
         # A cloned folder can have an `.venv` whose `site-packages` is a link to a person's home.
@@ -91,33 +91,33 @@ class Packages:
                 f"packages: {folder} leads through a link out of its environment",
                 hint="give the environment itself that it leads to",
             )
-        stamp = _stamp(folder)  # before the packages are read: what is installed meanwhile is read the next time
-        version = _agree(folder, version, _read_versions(folder))
+        stamp = _read_stamp(folder)  # before the packages are read, so that an installation meanwhile changes the stamp
+        version = _choose_version(folder, version, _read_versions(folder))
         return cls(root=root, links=links, folder=folder, version=version, stamp=stamp)
 
     @property
     def is_current(self) -> bool:
         """Whether the folder is unchanged: no package was installed or removed. Makes one system call."""
         try:
-            return _stamp(self.folder) == self.stamp
+            return _read_stamp(self.folder) == self.stamp
         except OSError:
             return False
 
     def find_again(self) -> Packages:
-        """Return the packages that the environment has now. Blocks; O(packages).
+        """Read the packages of the environment again and return them. Blocks; O(packages).
 
         Raises:
-            InvalidInput: The environment is missing, or was recreated for another Python.
+            InvalidInput: The environment does not exist, or was recreated for another Python.
         """
-        present = Packages.find(self.root)
-        if present.folder != self.folder or (self.version is not None and present.version != self.version):
-            raise present.make_version_error(self.version)
-        return replace(present, links=self.links)
+        current = Packages.find(self.root)
+        if current.folder != self.folder or (self.version is not None and current.version != self.version):
+            raise current.make_version_error(self.version)
+        return replace(current, links=self.links)
 
     def make_version_error(self, earlier: Version | None) -> InvalidInput:
-        """Return the error for an environment that was recreated for another Python than an executor has."""
+        """Return the error for an environment that was recreated for another version of Python."""
         return InvalidInput(
-            f"packages: {self.root} was for {_say(earlier)}, and is for {_say(self.version)} now",
+            f"packages: {self.root} was for {_name_version(earlier)}, and is for {_name_version(self.version)} now",
             hint="make a new executor for it",
         )
 
@@ -125,15 +125,15 @@ class Packages:
         """Return the interpreters of this machine that can import the packages, the preferred one first.
 
         Raises:
-            InvalidInput: There is none.
+            InvalidInput: No interpreter here has the required version.
         """
         interpreters = list_interpreters(self.version)
         if interpreters:
             return interpreters
         versions = sorted({interpreter.version for interpreter in list_interpreters() if interpreter.version})
-        names = [_say(version) for version in versions]
+        names = [_name_version(version) for version in versions]
         raise InvalidInput(
-            f"packages: {self.root} is for {_say(self.version)}, and a sandbox here has {' or '.join(names)}",
+            f"packages: {self.root} is for {_name_version(self.version)}, and a sandbox here has {' or '.join(names)}",
             hint=f"recreate the environment with {names[-1]}: {names[-1].lower().replace(' ', '')} -m venv .venv",
         )
 
@@ -143,7 +143,7 @@ class Packages:
         `PYTHONPATH` of the request comes first.
 
         Raises:
-            InvalidInput: The workspace or a writable mount is a part of the environment, or has it as one.
+            InvalidInput: The workspace is inside the environment, or a writable mount is inside it or contains it.
         """
         guards = request.guards
         if request.workspace is not None:
@@ -156,7 +156,7 @@ class Packages:
             guards = self.guard(guards, workspace)
         for mount in request.mounts:
             source = os.path.realpath(mount.source)
-            # The guards cover the workspace only: another way to the same files must not be writable.
+            # The guards cover only the workspace, so no writable mount may lead to the same files.
             contained = [path for path in (self.root, *self.links) if _contains(source, path)]
             if mount.writable and (contained or _contains(self.root, source)):
                 raise InvalidInput(
@@ -166,16 +166,16 @@ class Packages:
         own_path = request.env.get("PYTHONPATH", "")
         return replace(
             request,
-            # Checked again as every mount is: another folder in its place ends the run before the program starts.
+            # Like every mount, checked again before the program starts; if it is another folder then, the run ends.
             mounts=(*request.mounts, Mount(source=self.folder, target=PACKAGES)),
             env={**request.env, "PYTHONPATH": f"{own_path}:{PACKAGES}" if own_path else PACKAGES},
             guards=guards,
         )
 
     def guard(self, guards: Guards, workspace: str) -> Guards:
-        """Return guards that also cover the environment, and the links that lead to it, where they are in a workspace.
+        """Return guards that also cover the environment, and the links that lead to it, if they are in a workspace.
 
-        A link decides what the next `.venv/bin/python` of a person is, so its own place is guarded, not its target.
+        The links themselves are guarded too, because they determine which `.venv/bin/python` a person runs next.
         """
         root = os.path.realpath(workspace)
         links = [os.path.relpath(link, root) for link in self.links if link != root and _contains(root, link)]
@@ -184,10 +184,10 @@ class Packages:
 
 
 def _follow_links(path: str) -> tuple[str, tuple[str, ...]]:
-    """Return an absolute path without links, and the links on the way, each by its own place without links.
+    """Return an absolute path with its links resolved, and the path of each link that was followed.
 
     Raises:
-        OSError: The links lead in a circle.
+        OSError: The links form a cycle.
     """
     resolved, links, pending = "/", list[str](), path.split("/")[::-1]
     while pending:
@@ -218,17 +218,17 @@ def _contains(folder: str, path: str) -> bool:
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
-def _stamp(folder: str) -> tuple[int, int, int]:
+def _read_stamp(folder: str) -> tuple[int, int, int]:
     state = os.lstat(folder)
     return state.st_dev, state.st_ino, state.st_mtime_ns
 
 
-def _say(version: Version | None) -> str:
+def _name_version(version: Version | None) -> str:
     return "any Python" if version is None else f"Python {version[0]}.{version[1]}"
 
 
 def _find_environment(folder: str) -> str:
-    """Return the virtual environment whose `site-packages` the folder is; else the folder."""
+    """Return the virtual environment if the folder is the `site-packages` of one; otherwise the folder itself."""
     parts = folder.split("/")
     if parts[-1] == "site-packages" and parts[-3:-2] == ["lib"] and _PYTHON_FOLDER.fullmatch(parts[-2]):
         environment = "/".join(parts[:-3])
@@ -241,19 +241,19 @@ def _find_folder(root: str) -> tuple[str, Version | None]:
     """Return the folder of packages in an environment, and the version of Python that its path names.
 
     Raises:
-        InvalidInput: It has none, several, or those of another platform.
+        InvalidInput: The environment has no such folder, or several, or was created on Windows.
     """
     if os.path.isdir(f"{root}/Lib/site-packages"):
         raise InvalidInput(f"packages: {root} is an environment of Windows", hint="recreate it on this machine")
     library = f"{root}/lib"
     names = sorted(os.listdir(library)) if os.path.isdir(library) else []
-    pythons = [name for name in names if os.path.isdir(f"{library}/{name}/site-packages")]
-    if len(pythons) > 1:
+    python_names = [name for name in names if os.path.isdir(f"{library}/{name}/site-packages")]
+    if len(python_names) > 1:
         raise InvalidInput(
-            f"packages: {root} has packages of {', '.join(pythons)}",
-            hint=f"give the folder of one, for example {library}/{pythons[-1]}/site-packages",
+            f"packages: {root} has packages of {', '.join(python_names)}",
+            hint=f"give the folder of one, for example {library}/{python_names[-1]}/site-packages",
         )
-    for name in pythons:
+    for name in python_names:
         match = _PYTHON_FOLDER.fullmatch(name)
         if match is None:
             raise InvalidInput(f"packages: {root} is for {name}", hint="only CPython runs in the sandbox")
@@ -271,33 +271,33 @@ def _find_folder(root: str) -> tuple[str, Version | None]:
 
 
 def _read_versions(folder: str) -> dict[str, set[Version]]:
-    """Return the versions of Python that compiled packages need, by the names of their metadata folders.
+    """Return the versions of Python that each compiled package supports, by the name of its metadata folder.
 
-    A package that any version of Python can import is left out.
+    Packages that every version of Python can import are omitted.
 
     Raises:
-        InvalidInput: A package is of another platform.
+        InvalidInput: A package is for another platform, or for an interpreter other than CPython.
     """
     versions: dict[str, set[Version]] = {}
     for name, tags in _read_tags(folder):
         parsed = [tag.split("-") for tag in tags if tag.count("-") == 2]
-        here = [(python, abi) for python, abi, system in parsed if _is_this_platform(system)]
-        if parsed and not here:
+        own_tags = [(python, abi) for python, abi, system in parsed if _is_this_platform(system)]
+        if parsed and not own_tags:
             raise InvalidInput(
                 f"packages: {name.removesuffix('.dist-info')} is for {parsed[0][2]}, and this machine is "
                 f"{sys.platform}{_PLATFORM_SUFFIX}",
                 hint="recreate the environment on this machine",
             )
-        if any(abi in ("none", "abi3") for _, abi in here):
+        if any(abi in ("none", "abi3") for _, abi in own_tags):
             continue
-        needed = {(int(match[1]), int(match[2])) for _, abi in here if (match := _CPYTHON_TAG.fullmatch(abi))}
-        if here and not needed:
+        supported = {(int(match[1]), int(match[2])) for _, abi in own_tags if (match := _CPYTHON_TAG.fullmatch(abi))}
+        if own_tags and not supported:
             raise InvalidInput(
-                f"packages: {name.removesuffix('.dist-info')} is for {here[0][1]}, which no sandbox here runs",
+                f"packages: {name.removesuffix('.dist-info')} is for {own_tags[0][1]}, which no sandbox here runs",
                 hint="recreate the environment with an ordinary CPython",
             )
-        if needed:
-            versions[name] = needed
+        if supported:
+            versions[name] = supported
     return versions
 
 
@@ -316,7 +316,7 @@ def _read_tags(folder: str) -> Iterator[tuple[str, list[str]]]:
         for name in sorted(names)[:MAX_CHECKED]:
             try:
                 text = _read_beneath(fd, name, "WHEEL")
-            except OSError:  # a link, or no wheel: nothing is known of it
+            except OSError:  # the file is missing or a link, so the tags are unknown
                 continue
             yield name, [line[4:].strip() for line in text.splitlines() if line.startswith("Tag:")]
     finally:
@@ -336,20 +336,22 @@ def _read_beneath(folder_fd: int, name: str, file: str) -> str:
     return data.decode("utf-8", "replace")
 
 
-def _agree(folder: str, version: Version | None, versions: dict[str, set[Version]]) -> Version | None:
-    """Return the version that the folder and its compiled packages share.
+def _choose_version(folder: str, version: Version | None, versions: dict[str, set[Version]]) -> Version | None:
+    """Return the newest version that the folder and all compiled packages support; None if every version works.
 
     Raises:
-        InvalidInput: They are for different versions.
+        InvalidInput: No version is supported by all of them.
     """
     candidates = None if version is None else {version}
-    for name, needed in versions.items():
-        shared = needed if candidates is None else candidates & needed
+    for name, supported in versions.items():
+        shared = supported if candidates is None else candidates & supported
         if not shared:
-            common, own = _say(min(candidates or needed)), _say(min(needed))
+            expected_name = _name_version(min(candidates or supported))
+            own_name = _name_version(min(supported))
             raise InvalidInput(
-                f"packages: {name.removesuffix('.dist-info')} in {folder} is for {own}, and the others for {common}",
-                hint=f"install it anew with {common}",
+                f"packages: {name.removesuffix('.dist-info')} in {folder} is for {own_name}, "
+                f"and the others for {expected_name}",
+                hint=f"install it anew with {expected_name}",
             )
         candidates = shared
     return None if not candidates else max(candidates)

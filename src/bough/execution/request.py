@@ -1,4 +1,4 @@
-"""Checking every name, number and folder of a request before its run starts, and making the plan of the run.
+"""Check every name, number and folder of a request before its run starts, and make the plan of the run.
 
 Source: ADK (relative paths only, one timeout rule).
 """
@@ -138,7 +138,7 @@ def _check_mount_points(request: CodeExecutionInput) -> None:
     """Refuse paths and mount targets that an executor cannot mount.
 
     Raises:
-        InvalidInput: A path contains a colon, by which container engines separate paths. Or a mount target is given
+        InvalidInput: A path contains a colon, which container engines use as a separator; or a mount target is given
             twice, or lies below a mounted file.
     """
     targets = [mount.target.rstrip("/") for mount in request.mounts]
@@ -194,7 +194,7 @@ def _plan_script(request: CodeExecutionInput, script: str) -> tuple[str | None, 
     path = _resolve_script(script)
     if request.command is not None:
         return None, (*request.command, path, *request.argv), "", None
-    program = find_script_program(path, b"")  # without its text, which may exist only inside the sandbox
+    program = find_script_program(path, b"")  # only by the name, because the file may exist only inside the sandbox
     if program is not None and program.language == "python":
         return path, (path, *request.argv), os.path.dirname(path), None
     interpreter = () if program is None else (program.language,)
@@ -388,7 +388,7 @@ def _stat_beneath(folder: str, names: Sequence[str]) -> os.stat_result:
 
 
 def _check_target_in_workspace(target: str, request: CodeExecutionInput) -> None:
-    """Refuse a mount target that does not exist in a person's workspace: mounting there would create it.
+    """Refuse a mount target that does not exist in a person's workspace, because mounting would create it there.
 
     Raises:
         InvalidInput: The target lies below `/work`, and the workspace does not contain it.

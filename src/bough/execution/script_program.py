@@ -1,4 +1,4 @@
-"""Choosing the program that runs a script, by its extension or its first line."""
+"""Choose the program that runs a script, by its extension or its first line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Running a program in the sandbox for a client that talks to it over stdin and stdout, such as a skill's MCP server.
+"""Run a program in the sandbox for a client that talks to it over stdin and stdout, such as a skill's MCP server.
 
 The client starts a separate process on the host, which runs the program with its own stdin and stdout. When this
 process or the client exits, every process in the sandbox is killed.
@@ -56,7 +56,7 @@ def serve_command(
         "guards": [sorted(guards.names), sorted(guards.top), guards.paths],
     }
     inherited = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR", "LANG") if name in os.environ}
-    # In a variable: other users of the machine can read a process's arguments, but not its environment.
+    # In a variable, because other users of the machine can read a process's arguments, but not its environment.
     environment = {**inherited, _REQUEST_VARIABLE: json.dumps(request)}
     return [sys.executable, "-I", "-c", _MAIN_CODE.format(path=sys.path)], environment
 

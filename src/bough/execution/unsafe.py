@@ -1,4 +1,4 @@
-"""Running code with the caller's rights. This executor is used only if it is chosen explicitly.
+"""Run code with the caller's rights. This executor is used only if it is chosen explicitly.
 
 Source: ADK (`UnsafeLocalCodeExecutor`, which runs code in the host's interpreter; here it is a separate process).
 """
@@ -83,13 +83,13 @@ class UnsafeLocalCodeExecutor(CodeExecutorMixin):
 
 
 def _launch(plan: Plan, workspace: Workspace) -> Launch:
-    """Return the command that runs `plan` on the host, below a first process that kills what remains at the end."""
+    """Return the command that runs `plan` on the host, under a first process that kills leftovers at the end."""
     workspace.make_private()
     host_plan = _map_to_host(plan, workspace)
     conf = configuration(host_plan, Identity())
     conf["limits"] = resource_limits(plan, count_processes=False)
     conf["python"] = None
-    conf["home"] = _home_folder(workspace)
+    conf["home"] = _locate_home(workspace)
     conf["argv"] = list(_make_argv(host_plan))
     return Launch(
         argv=[sys.executable, "-I", "-S", f"{INSIDE}/keeper.py", "start", CONF, STATUS],
@@ -100,7 +100,7 @@ def _launch(plan: Plan, workspace: Workspace) -> Launch:
     )
 
 
-def _home_folder(workspace: Workspace) -> str:
+def _locate_home(workspace: Workspace) -> str:
     return os.path.join(workspace.tmp, "home")
 
 
@@ -117,7 +117,7 @@ def _map_to_host(plan: Plan, workspace: Workspace) -> Plan:
     host_paths = {CODE_FOLDER: workspace.code, WORK: workspace.work}
     for mount in plan.mounts:
         host_paths.update(_map_mount(mount, workspace))
-    env = {**plan.env, "HOME": _home_folder(workspace), "TMPDIR": workspace.tmp, **plan.request.env}
+    env = {**plan.env, "HOME": _locate_home(workspace), "TMPDIR": workspace.tmp, **plan.request.env}
     if "PYTHONPATH" in env:
         env["PYTHONPATH"] = ":".join(_map_path(path, host_paths) for path in env["PYTHONPATH"].split(":"))
     script = None if plan.request.script is None else os.fspath(plan.request.script)

@@ -1,4 +1,4 @@
-"""Checking the types of a request's values, because callers without a type checker may pass other types."""
+"""Check the types of a request's values, because callers without a type checker may pass other types."""
 
 from __future__ import annotations
 

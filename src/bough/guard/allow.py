@@ -1,4 +1,4 @@
-"""Lists of the calls that are allowed at all, in the form that skills and agents use.
+"""Allow-lists of tool calls, in the format that skills and agents use.
 
 Source: Agent Skills specification (`allowed-tools`: `Bash(git:*) Read`).
 """
@@ -20,7 +20,7 @@ from bough.types import Json
 
 @dataclass(frozen=True)
 class AllowList:
-    """Allows a call if each of the lists has an entry for it.
+    """Allows a call if each of its lists has an entry for the call.
 
     Attributes:
         lists: Tuples of entries, `Tool` or `Tool(pattern)`. Without lists every call is allowed; an empty list allows
@@ -56,7 +56,7 @@ def allow_list_from_json(value: Json) -> AllowList:
     """Return the allow-list that `to_json` recorded; None allows every call.
 
     Raises:
-        InvalidInput: It is not a list of lists of texts.
+        InvalidInput: The value is not a list of lists of texts.
     """
     if value is None:
         return AllowList(())

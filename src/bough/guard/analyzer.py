@@ -77,7 +77,7 @@ class RuleAnalyzer:
         return Assessment.collect(self._list_findings(call))
 
     def to_json(self) -> JsonObject:
-        """Return the kind, and the tools that were given."""
+        """Return the kind, and the tools passed to the constructor."""
         data: JsonObject = {"kind": "RuleAnalyzer"}
         if self._custom_risks:
             data["risks"] = {tool: risk.value for tool, risk in sorted(self._custom_risks.items())}
@@ -140,7 +140,7 @@ def analyzer_from_json(value: Json) -> RuleAnalyzer:
     """Return the analyzer that `to_json` recorded.
 
     Raises:
-        InvalidInput: It is not the record of a `RuleAnalyzer`.
+        InvalidInput: The value is not the record of a `RuleAnalyzer`.
     """
     data: dict[str, Any] = value if isinstance(value, dict) else {}  # pyright: ignore[reportUnknownVariableType]
     try:

@@ -1,9 +1,9 @@
-"""A budget that many conversations share, in one process or many. It is kept in the store, beside the log.
+"""A budget that many conversations share, in one process or many. It is a row in the store of the log.
 
-Before each request to a model, what that request may cost is held in one statement; the usage of its response replaces
-that amount in the transaction that records the response. So budget and log never differ. If a process dies, its request
-may have been answered and paid for: what it held is spent as soon as its conversation goes on, or when another one
-waits for the amount.
+Before each request to a model, one statement reserves the maximum cost of the request. The transaction that records the
+response replaces this amount by the usage of the response, so budget and log never differ. If a process dies, the
+provider may have answered its request and charged for it. The reserved amount then counts as spent as soon as its
+conversation continues, or when another conversation waits for the amount.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Spending:
 
 @dataclass(frozen=True, kw_only=True)
 class Remainder:
-    """What is left of a budget, at least 0; None where it has no bound."""
+    """The remaining amounts of a budget, at least 0; None for amounts without a bound."""
 
     usd: float | None = None
     tokens: int | None = None
@@ -63,14 +63,14 @@ class Remainder:
 class Budget:
     """An amount that many conversations, their forks and their sub-agents spend together, in whatever process.
 
-    A conversation that was given a budget spends from it for good: its log names the budget, so forks, sub-agents and
-    later runs spend from it without being told. Once it is used up, runs are paused with the limit
+    A conversation that gets a budget always spends from it: its log names the budget, so forks, sub-agents and later
+    runs spend from it too. Once it is used up, runs are paused with the limit
     `budget.<id>.<bound>`. They continue after `change` has raised the budget.
 
-    A request is sent if the amount that it may cost is left, or if it is the only one in flight. While others hold the
-    rest, it waits for their responses. So a budget is exceeded at most by one request, as far as requests cost no
-    more than what is held for them: the tokens of the messages, and `max_tokens` of the agent's settings (8,192 if not
-    set) for the response.
+    A request is sent if the budget can cover its maximum cost, or if no other request is in flight. Otherwise it waits
+    for the responses to other requests. So a budget is exceeded at most by one request, as long as no request costs
+    more than the amount reserved for it: the tokens of the messages, and `max_tokens` of the agent's settings (8,192 if
+    not set) for the response.
 
     Attributes:
         usd: Dollars. The price of the model must be known; see `Settings.prices`.
@@ -110,7 +110,7 @@ class Budget:
         return {name: bound for name, bound in bounds.items() if bound is not None}
 
     async def create(self, store: EventStore | str) -> None:
-        """Record the budget in a store, unless it is there. Conversations do this when they are given the budget.
+        """Record the budget in a store if it does not exist. Conversations do this when they get the budget.
 
         Args:
             store: A store or its URL.
@@ -155,7 +155,7 @@ class Budget:
     ) -> Budget:
         """Replace bounds for every conversation, from its next request on, and return the budget with all its bounds.
 
-        A bound that is left out stays. What has been spent stays spent.
+        Omitted bounds and the amounts already spent do not change.
 
         Raises:
             InvalidInput: No bound is given, or one is not above 0.
@@ -288,7 +288,7 @@ class Account:
 
 
 class Amount(NamedTuple):
-    """What one request may use, or has used.
+    """The maximum or the actual usage of one request.
 
     Attributes:
         nanos: Billionths of a dollar; None if the price is not known.
@@ -316,11 +316,11 @@ class Hold(NamedTuple):
 
 
 async def record_budgets(store: EventStore, budgets: Sequence[Budget]) -> None:
-    """Record budgets in a store, unless they are there. One transaction.
+    """Record the budgets that do not exist in a store. One transaction.
 
     Raises:
-        NotFound: A budget without bounds is not there.
-        Conflict: A budget is there with other bounds.
+        NotFound: A budget without bounds does not exist.
+        Conflict: A budget exists with other bounds.
     """
     if not budgets:
         return
@@ -380,10 +380,10 @@ async def _read(store: EventStore, id: str) -> Account:
 
 
 def reserve(tables: Tables, budgets: Sequence[Budget], hold: Hold, amount: Amount) -> bool:
-    """Hold what a request may use, in every budget or in none. One statement for each budget.
+    """Reserve the maximum usage of a request in every budget, or in none. One statement for each budget.
 
     Returns:
-        False if the amount is not left, or a budget is missing, or has a bound of cost and the price is not known.
+        False if a budget is missing or cannot cover the amount, or if it bounds the cost and the price is unknown.
     """
     for number, budget in enumerate(budgets):
         row = tables.one(
@@ -402,7 +402,7 @@ def reserve(tables: Tables, budgets: Sequence[Budget], hold: Hold, amount: Amoun
 
 
 def release(tables: Tables, hold: Hold, used: Amount, *, requests: int) -> None:
-    """End a request that has no response, and charge what is known of it."""
+    """End a request that has no response, and charge its known usage."""
     tables.run(
         "budget.release",
         conversation=hold.conversation,
@@ -444,5 +444,5 @@ def list_holds(tables: Tables, id: str) -> list[Hold]:
 
 
 def charge_hold(tables: Tables, id: str, hold: Hold) -> None:
-    """Spend what a request held whose run is gone."""
+    """Charge the amount reserved for a request whose run no longer exists."""
     tables.run("budget.charge_hold", budget=id, conversation=hold.conversation, generation=hold.generation)

@@ -33,7 +33,7 @@ class Review:
 
     Attributes:
         decision: `run` it, ask a person to `confirm` it, or `reject` it.
-        by: What decided: `hook`, `analyzer`, `policy` or `allow-list`; empty for a call that just runs.
+        by: Which check decided: `hook`, `analyzer`, `policy` or `allow-list`; empty if no check stopped the call.
         reason: Shown to the person who confirms the call, or to the model if the call is rejected.
         risk: The most severe risk found; None without an analyzer.
         context: Text of hooks, which the model gets in addition to the result.
@@ -56,7 +56,7 @@ class CallRules:
         policy: Which calls wait for a person.
         analyzer: Rates the risk of a call. Without one, every risk is UNKNOWN to the policy.
         hooks: Commands and functions that review each call.
-        allow_list: Which calls are allowed at all; all calls if it has no lists.
+        allow_list: The calls that may run; all calls if it has no lists.
     """
 
     policy: Policy = field(default_factory=NeverConfirm)
@@ -95,8 +95,8 @@ class Guard:
     Attributes:
         conversation_id: Passed to hooks as their session id.
         workspace: The working folder of hooks.
-        masker: Masks secrets in whatever the guard returns and records.
-        settle: Makes the call durable. Awaited before a hook or an analyzer with effects outside of this process.
+        masker: Masks secrets in everything that the guard returns or records.
+        settle: Makes the call durable. Awaited before a hook or an analyzer that has effects outside of this process.
     """
 
     rules: CallRules
@@ -126,12 +126,12 @@ class Guard:
     def _decide(
         self, call: ToolRequest, verdict: HookVerdict, assessment: Assessment, failure: str, *, approved: bool
     ) -> tuple[Decision, str, str]:
-        """Return the decision, what decided, and the reason.
+        """Return the decision, the check that decided, and the reason.
 
         Args:
             failure: How the analyzer failed; empty if it did not.
         """
-        # Rejections first: a person must not be asked about a call that cannot run anyway.
+        # Rejections first, so that no person is asked about a call that cannot run anyway.
         if failure:
             return "reject", "analyzer", self._mask(failure)
         if not self.rules.allow_list.permits(call):
@@ -141,7 +141,7 @@ class Guard:
             return "run", "", ""
         if verdict.decision == "ask":
             return "confirm", "hook", verdict.reason or "a hook asks for confirmation"
-        # Each finding by itself: a policy may confirm MEDIUM but not UNKNOWN, although UNKNOWN is more severe.
+        # Each finding separately, because a policy may confirm MEDIUM but not UNKNOWN, although UNKNOWN is more severe.
         to_confirm = [finding for finding in assessment.findings if self.rules.policy.needs_confirmation(finding.risk)]
         if to_confirm:
             reason = "; ".join(dict.fromkeys(finding.reason for finding in to_confirm if finding.reason))
@@ -172,12 +172,12 @@ class Guard:
         return await self._run_hooks(self._make_input(HookKind.STOP))
 
     async def _assess(self, call: ToolRequest) -> tuple[Assessment, str]:
-        """Return the assessment, and how the analyzer failed; an empty text if it did not."""
+        """Return the assessment, and how the analyzer failed; the text is empty if it did not fail."""
         analyzer = self.rules.analyzer
         if analyzer is None:
             return Assessment((RiskFinding(Risk.UNKNOWN, "risk: not analyzed"),)), ""
         if getattr(analyzer, "outside", True):
-            await self.settle()  # else a crash could remove from the log a call that another process has seen
+            await self.settle()  # otherwise a crash could lose a call that another process has already seen
         try:
             return (await analyzer.analyze(call)).or_unknown(), ""
         except Exception as error:  # noqa: BLE001 - the guard's boundary: the call is refused and the error recorded

@@ -1,7 +1,7 @@
 """Runs the command of a hook outside the sandbox: JSON input, few variables, limited output, no remaining processes.
 
-Only the user's own hooks run like this, and hooks of a project that a person allowed to. They have the user's rights.
-Other hooks of projects run in the sandbox (see `hook_programs.py`).
+Only the user's own hooks run like this, and hooks of a project for which a person allowed it. They have the user's
+rights. Other hooks of projects run in the sandbox (see `hook_programs.py`).
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ async def run_command(
         return HookExit(None, failure=f"it could not be started: {error}")
     else:
         ended_in_time = await _wait_and_kill_group(process, timeout_seconds)
-        # With a timeout: a process that left the group may keep the pipe open for ever.
+        # With a timeout, because a process that left the group may keep the pipe open forever.
         await asyncio.wait([stdout.ended, stderr.ended], timeout=_DRAIN_SECONDS)
         return HookExit(
             process.returncode if ended_in_time else None,
@@ -82,7 +82,7 @@ async def _start(
 ) -> Process:
     """Start the command with its output connected to the pipes."""
     line = json.dumps(payload, ensure_ascii=True).encode() + b"\n"
-    # A file and not a pipe: a hook that never reads its input must not block this process.
+    # A file, not a pipe, so that a hook that never reads its input cannot block this process.
     with tempfile.TemporaryFile() as stdin:
         stdin.write(line)
         stdin.seek(0)
@@ -141,7 +141,7 @@ def _kill_group(group: int) -> None:
 
 
 def _decode(pipe: Pipe) -> str:
-    return pipe.kept.value().decode("utf-8", "replace")
+    return pipe.captured.value().decode("utf-8", "replace")
 
 
 _NOT_STARTED = (126, 127)

@@ -26,7 +26,7 @@ def load_hooks(path: Path) -> HookSet:
     Raises:
         InvalidInput: The file cannot be read, or one of its hooks is invalid.
     """
-    data = _read(path)
+    data = _read_object(path)
     notes: list[str] = []
     hooks = tuple(
         hook for name, groups in _list_sections(data, path) for hook in _parse_section(name, groups, path, notes)
@@ -34,7 +34,7 @@ def load_hooks(path: Path) -> HookSet:
     return HookSet(hooks, tuple(notes))
 
 
-def _read(path: Path) -> JsonObject:
+def _read_object(path: Path) -> JsonObject:
     """Return the JSON object in a file; an empty one if the file is missing."""
     try:
         with path.open("rb") as handle:
@@ -61,7 +61,7 @@ def _list_sections(data: JsonObject, path: Path) -> list[tuple[str, Json]]:
 
 def _parse_section(name: str, groups: Json, path: Path, notes: list[str]) -> Iterator[Hook]:
     kind = _KINDS.get(name)
-    if kind is None:  # another agent may have this kind, so the file must not be refused
+    if kind is None:  # another agent may support this kind, so the file is not rejected
         notes.append(f"{path}: bough has no hook kind {name!r}; its hooks never run")
         return
     for group in _require_list(groups, f"{path}: {name}"):

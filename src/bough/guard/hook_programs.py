@@ -1,9 +1,9 @@
 """Copies the programs of a project's hooks when a person trusts them, and runs the hooks with these copies.
 
 A hook's command names a file. This file may read or import other files of its folder, which scripts in the sandbox can
-change. So the whole folder is copied, and the copy is mounted in the sandbox in its place. For a file at the top of the
-project, the folder would be the project: only the file is copied, and the modules that it imports if it is a Python
-file. Python never imports from the working folder.
+change. So the whole folder is copied, and the copy is mounted in its place. If the file is in the top folder of the
+project, only the file is copied, not the whole project; for a Python file, also the modules that it imports. Python
+never imports from the working folder.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Trust in the hooks of a project: in its hook files, and in the programs of the project that they name.
 
-A cloned repository may contain hooks. They run only after a person trusted them, and no longer once one of these files
-has changed, even during a run, because an agent may be able to write them. They run in the sandbox with copies of the
-trusted programs (see `hook_programs.py`), or outside of it if the person allowed that.
+A cloned repository may contain hooks. They run only after a person has trusted them. They stop running as soon as one
+of these files changes, even during a run, because an agent may be able to write them. They run in the sandbox with
+copies of the trusted programs (see `hook_programs.py`), or outside of it if the person allowed that.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class HookFile:
 
     Attributes:
         name: Its path in the project.
-        digest: The digest of the file and of all files that its commands name; empty if they are too many.
+        digest: The digest of the file and of all files that its commands name; empty if there are too many.
         runner: Runs its hooks with the trusted programs; None if the file is not trusted.
     """
 
@@ -87,10 +87,10 @@ class HookFile:
 def find_hooks(*, home: Path, project: Path, trust: TrustStore) -> HookSet:
     """Return the hooks of the user's home folder, then the trusted hooks of the project.
 
-    The notes name the hook files that are not trusted or have changed since; their hooks are not returned.
+    The notes name the hook files that are not trusted, or that have changed since; their hooks are not returned.
 
     Raises:
-        InvalidInput: A trusted file, or the one of the user, is invalid.
+        InvalidInput: A trusted file, or the user's own file, is invalid.
     """
     all_hooks = load_hooks(home / "hooks.json")
     for hook_file in list_project_hooks(project):
@@ -99,7 +99,7 @@ def find_hooks(*, home: Path, project: Path, trust: TrustStore) -> HookSet:
         if hook_file.digest and programs is not None and trust.trusts_file(project, hook_file.key, hook_file.digest):
             runner = ProgramRunner(hook_file.project, HookPrograms.from_json(programs), home / "snapshots")
             agreement = replace(hook_file, runner=runner)
-            # If the file changed after its digest was computed, no hook runs: each compares the digest first.
+            # If the file has changed since its digest was computed, no hook runs: each hook compares the digest first.
             hooks = load_hooks(file)
             all_hooks = all_hooks.narrow(
                 replace(hooks, hooks=tuple(replace(hook, agreement=agreement) for hook in hooks.hooks))
@@ -131,7 +131,7 @@ def trust_hooks(
         files = _list_named_files(hooks, hook_file.project)
         commands = [hook.command for hook in hooks]
         programs[key] = copy_programs(hook_file.project, files, commands, snapshots, on_host=on_host).to_json()
-        # Checked after the copy: if nothing has changed until now, the copy is what the person saw.
+        # Checked after copying, so that the copy is known to be the state that the person saw.
         if not hook_file.is_unchanged():
             raise Conflict(f"{hook_file.project / hook_file.name} changed while it was being read", hint="try again")
     digests = {key: hook_file.digest for key, hook_file in by_key.items()}
@@ -165,7 +165,7 @@ def _may_contain_hooks(file: Path) -> bool:
 
 
 def compute_digest(files: Iterable[Path]) -> str:
-    """Return the SHA-256 of the names and contents of files, in hex. The error of an unreadable file is its content."""
+    """Return the SHA-256 of the names and contents of files, in hex. For an unreadable file, its error is hashed."""
     digest = hashlib.sha256()
     for file in files:
         try:
@@ -203,7 +203,7 @@ def _list_distinct(first: Path, others: Iterable[Path]) -> Iterator[Path]:
 def _list_files_at(path: Path, project: Path) -> Iterator[Path]:
     """Yield the file at a path, or all files below it; none for a path outside of the project."""
     try:
-        # Inside as written, or after links: a link that leaves the project is part of it, and its target runs.
+        # Inside before or after resolving links, because a link in the project may lead out of it, and its target runs.
         real_path, real_project = path.resolve(), project.resolve()
         is_inside = path.absolute().is_relative_to(project.absolute()) or real_path.is_relative_to(real_project)
         if not is_inside or real_path == real_project:

@@ -68,9 +68,9 @@ _SEVERITY: tuple[Decision, ...] = ("deny", "ask", "allow", "none")
 
 
 def _pick_most_severe(decisions: Iterable[Decision | None]) -> Decision:
-    made_decisions = set(decisions)
+    all_decisions = set(decisions)
     for decision in _SEVERITY:
-        if decision in made_decisions:
+        if decision in all_decisions:
             return decision
     return "none"
 
@@ -106,18 +106,20 @@ def read_answer(text: str, *, plain_is_context: bool) -> HookAnswer:
 def answer_from_json(data: Json, *, output: str = "") -> HookAnswer:
     """Return the answer in a JSON object. An unknown decision is a failure."""
     fields = cast(dict[str, Any], data) if isinstance(data, dict) else {}
-    nested = fields.get("hookSpecificOutput")
-    special = cast(dict[str, Any], nested) if isinstance(nested, dict) else {}
-    words = [special.get("permissionDecision"), fields.get("decision")]
-    decisions: list[Decision | None] = [_DECISIONS.get(str(word).lower()) for word in words if word is not None]
+    raw_event_output = fields.get("hookSpecificOutput")
+    event_output = cast(dict[str, Any], raw_event_output) if isinstance(raw_event_output, dict) else {}
+    raw_decisions = [event_output.get("permissionDecision"), fields.get("decision")]
+    decisions: list[Decision | None] = [_DECISIONS.get(str(word).lower()) for word in raw_decisions if word is not None]
     # An unknown decision must not count as none: a misspelled `denny` would let the call run.
     if None in decisions or not isinstance(data, dict):
-        return HookAnswer(failed=True, reason=f"its answer is not a decision: {words!r:.200}", output=output)
+        return HookAnswer(failed=True, reason=f"its answer is not a decision: {raw_decisions!r:.200}", output=output)
     stops = fields.get("continue") is False
     return HookAnswer(
         decision="deny" if stops else _pick_most_severe(decisions),
-        reason=_first_text(special.get("permissionDecisionReason"), fields.get("reason"), fields.get("stopReason")),
-        context=_first_text(special.get("additionalContext"), fields.get("additionalContext")),
+        reason=_first_text(
+            event_output.get("permissionDecisionReason"), fields.get("reason"), fields.get("stopReason")
+        ),
+        context=_first_text(event_output.get("additionalContext"), fields.get("additionalContext")),
         output=output,
     )
 

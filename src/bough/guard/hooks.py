@@ -79,7 +79,7 @@ class HookInput:
 
 
 class Agreement(Protocol):
-    """A person's trust in the files of a project's hooks, in the state that the files had then."""
+    """A person's trust in the files of a project's hooks, in the state in which the person saw them."""
 
     @property
     def guarded(self) -> tuple[Path, ...]:
@@ -87,7 +87,7 @@ class Agreement(Protocol):
         ...
 
     def is_unchanged(self) -> bool:
-        """Whether all files are unchanged since then. Reads them."""
+        """Whether all files are unchanged since they were trusted. Reads them."""
         ...
 
     async def run(self, command: str, payload: JsonObject, *, workspace: Path, timeout_seconds: float) -> HookExit:
@@ -106,7 +106,7 @@ class Hook:
     Attributes:
         matcher: A tool's name, `*` or empty for all tools, or a regular expression that matches the whole name.
         on_failure: What happens to the call if a PreToolUse hook fails to answer, for example after a timeout.
-        waits: Whether its answer counts. The answer of a hook declared `async` is only recorded.
+        waits: Whether its answer has an effect. The answer of a hook declared `async` is only recorded.
         outside: Whether it has effects outside of this process, such as writing or sending. Its input is then made
             durable before it runs. Only a function without such effects may have False.
         source: The file that it was read from.
@@ -227,7 +227,7 @@ class HookSet:
 
     Attributes:
         hooks: The hooks; a list is converted to a tuple.
-        notes: What was ignored in hook files, and why; for people.
+        notes: Messages for people about ignored parts of hook files.
     """
 
     hooks: tuple[Hook, ...] = ()
@@ -276,7 +276,7 @@ class HookSet:
             if not hook.matches(hook_input):
                 continue
             if hook.outside:
-                await settle()  # else a crash could remove from the log a call that the hook has seen
+                await settle()  # otherwise a crash could lose a call that the hook has already seen
             started = time.monotonic()
             answer = await hook.ask(hook_input)
             answers.append(answer)

@@ -99,7 +99,7 @@ def limits_from_json(value: Json) -> Limits:
     """
     valid_names = [field.name for field in fields(Limits)]
     data = dict(cast(JsonObject, value)) if isinstance(value, dict) else None
-    if data is not None and "iterations" in data:  # old logs call `steps` so
+    if data is not None and "iterations" in data:  # the name of `steps` in old logs
         data["steps"] = data.pop("iterations")
     if data is None or not data.keys() <= set(valid_names):
         raise InvalidInput(f"invalid limits {value!r}", hint=f"known limits: {', '.join(valid_names)}")
@@ -109,7 +109,7 @@ def limits_from_json(value: Json) -> Limits:
 
 
 def check(limits: Limits, usage: Usage, *, elapsed_seconds: float = 0.0, steps: int = 0) -> LimitReached | None:
-    """Return the first bound that is reached; None if none is. `tasks` and `depth` are checked when tasks start.
+    """Return the first bound that is reached, or None. `tasks` and `depth` are checked when tasks start.
 
     Args:
         usage: The usage of the run or the conversation, depending on `limits.per`. An unknown cost reaches any bound
@@ -136,7 +136,7 @@ def check(limits: Limits, usage: Usage, *, elapsed_seconds: float = 0.0, steps: 
 
 
 def _find_counted_cost(limits: Limits, usage: Usage) -> float:
-    """Return the cost that counts. For an unknown cost that is the bound itself, unless `unpriced` allows it."""
+    """Return the cost to compare with the bound. An unknown cost counts as the bound, unless `unpriced` allows it."""
     is_unknown = usage.cost_usd is None and usage.input_tokens + usage.output_tokens > 0
     if is_unknown and limits.unpriced == "refuse":
         return limits.cost_usd or 0.0
@@ -159,7 +159,7 @@ def narrower(a: Limits, b: Limits) -> Limits:
         for name in a_bounds.keys() | b_bounds.keys()
     }
     both_allow = a.unpriced == b.unpriced == "allow"
-    # Explicitly None, else `Limits` would set the defaults, which neither side has.
+    # Explicitly None, because `Limits` would otherwise set defaults that neither side has.
     unset: dict[str, Any] = {"steps": None, "tasks": None, "depth": None}
     return Limits(**(unset | smaller), per=a.per, unpriced="allow" if both_allow else "refuse")
 

@@ -31,7 +31,7 @@ class Masker:
     def __init__(self, values: Mapping[str, Iterable[str]] | None = None) -> None:
         secrets = {name: tuple(versions) for name, versions in (values or {}).items()}
         self._text = _Forms(secrets)
-        self._raw = _Forms(secrets, _as_bytes)
+        self._raw = _Forms(secrets, _encode_latin1)
 
     def text(self, text: str) -> str:
         """Return a text without secrets."""
@@ -85,15 +85,15 @@ class MaskStream:
         """Take the next piece, and return the masked output that is now final; it may be empty."""
         text = self._pending + piece
         cut = self._forms.find_undecided(text)
-        out, self._covered = self._forms.mask_until(text, cut, self._covered)
+        masked, self._covered = self._forms.mask_until(text, cut, self._covered)
         self._pending = text[cut:]
-        return out
+        return masked
 
     def close(self) -> str:
-        """Return the masked rest. The stream must not be fed afterwards."""
-        out, _ = self._forms.mask_until(self._pending, len(self._pending), self._covered)
+        """Return the masked remainder. The stream must not be fed afterwards."""
+        masked, _ = self._forms.mask_until(self._pending, len(self._pending), self._covered)
         self._pending, self._covered = "", 0
-        return out
+        return masked
 
 
 class MaskByteStream:
@@ -107,7 +107,7 @@ class MaskByteStream:
         return self._stream.feed(piece.decode("latin-1")).encode("latin-1")
 
     def close(self) -> bytes:
-        """Return the masked rest. The stream must not be fed afterwards."""
+        """Return the masked remainder. The stream must not be fed afterwards."""
         return self._stream.close().encode("latin-1")
 
 
@@ -193,15 +193,15 @@ class _Forms:
         Returns:
             The masked text, and the number of characters after `cut` that belong to a secret replaced in it.
         """
-        out: list[str] = []
+        masked: list[str] = []
         position = 0
         for span in self._merge_spans(text, covered):
             if span.start >= cut:
                 break
-            out += [text[position : span.start], f"<secret:{span.name}>" if span.name else ""]
+            masked += [text[position : span.start], f"<secret:{span.name}>" if span.name else ""]
             position = span.end
-        out.append(text[position:cut])
-        return "".join(out), max(0, position - cut, covered - cut)
+        masked.append(text[position:cut])
+        return "".join(masked), max(0, position - cut, covered - cut)
 
     def find_undecided(self, text: str) -> int:
         """Return the start of the longest end of `text` that may begin a form; `len(text)` if there is none."""
@@ -255,7 +255,7 @@ _MAX_WRAPPED_BYTES: Final = 200
 """Maximum size of a value that is searched in base64 with line breaks anywhere; it limits the number of forms."""
 
 _OFFSETS: Final = ((0, 0), (1, 2), (2, 3))
-"""How many bytes of a group of three precede a value, and how many characters of its base64 depend on them."""
+"""For each offset in a group of three bytes: the preceding bytes, and the base64 characters that depend on them."""
 
 _LINE_WIDTHS: Final = (64, 76)
 """The line lengths of PEM and MIME (`base64`, `encodebytes`)."""
@@ -267,7 +267,7 @@ def _all_forms(value: str) -> set[str]:
 
 
 def _unbroken_forms(value: str) -> set[str]:
-    """Return all forms of a value but base64 with line breaks anywhere. Each long line of a value counts as a value."""
+    """Return all forms of a value except base64 with line breaks. Each long line of the value is treated as a value."""
     lines = [line.strip() for line in value.splitlines()] if "\n" in value.strip() else []
     long_lines = [line for line in lines if len(line) >= _MIN_LINE_CHARS and not line.startswith("-----")]
     forms = {form for text in (value, *long_lines) for form in _encode_value(text)}
@@ -296,10 +296,10 @@ _SHELL_SPECIAL: Final = re.compile(r"[^A-Za-z0-9_@%+=:,./\n-]")
 
 def _base32_forms(data: bytes) -> Iterator[str]:
     """Yield a value in base32 at each offset in the encoded data, with and without padding."""
-    for before in range(5):
-        encoded = base64.b32encode(b"\0" * before + data).decode()
-        stable = encoded[-(-before * 8 // 5) : (before + len(data)) * 8 // 5]
-        forms = (stable, encoded, encoded.rstrip("=")) if not before else (stable,)
+    for preceding_bytes in range(5):
+        encoded = base64.b32encode(b"\0" * preceding_bytes + data).decode()
+        stable = encoded[-(-preceding_bytes * 8 // 5) : (preceding_bytes + len(data)) * 8 // 5]
+        forms = (stable, encoded, encoded.rstrip("=")) if not preceding_bytes else (stable,)
         yield from forms
         yield from (form.lower() for form in forms)
 
@@ -312,16 +312,16 @@ def _lower_escapes(text: str) -> str:
 
 def _base64_forms(data: bytes) -> Iterator[str]:
     """Yield a value in base64 at each offset in the encoded data, in both alphabets, with and without padding."""
-    for before, touched in _OFFSETS:
-        encoded = base64.b64encode(b"\0" * before + data).decode()
-        stable = encoded[touched : (before + len(data)) * 8 // 6]
-        for form in (stable, encoded[touched:], encoded[touched:].rstrip("=")):
+    for preceding_bytes, unstable_chars in _OFFSETS:
+        encoded = base64.b64encode(b"\0" * preceding_bytes + data).decode()
+        stable = encoded[unstable_chars : (preceding_bytes + len(data)) * 8 // 6]
+        for form in (stable, encoded[unstable_chars:], encoded[unstable_chars:].rstrip("=")):
             yield form
             yield form.translate(_URL_SAFE)
 
 
 def _base64_lines(data: bytes) -> Iterator[str]:
-    """Yield the lines of a long value in base64, as they are if the encoded data begin with the value."""
+    """Yield the lines of a long value in base64, for encoded data that begin with the value."""
     if len(data) > _MAX_WRAPPED_BYTES:
         encoded = base64.b64encode(data).decode()
         lines = (encoded[start : start + width] for width in _LINE_WIDTHS for start in range(0, len(encoded), width))
@@ -332,12 +332,14 @@ def _base64_at_each_offset(value: str) -> Iterator[str]:
     """Yield a short value in base64 without line breaks, at each offset in the encoded data."""
     data = _to_bytes(value)
     if len(data) <= _MAX_WRAPPED_BYTES:
-        for before, touched in _OFFSETS:
-            yield base64.b64encode(b"\0" * before + data).decode()[touched : (before + len(data)) * 8 // 6]
+        for preceding_bytes, unstable_chars in _OFFSETS:
+            yield base64.b64encode(b"\0" * preceding_bytes + data).decode()[
+                unstable_chars : (preceding_bytes + len(data)) * 8 // 6
+            ]
 
 
 def _base64_anchors(value: str) -> Iterator[str]:
-    """Yield two adjacent parts of a value in base64. A line break every 64 characters leaves one of them intact."""
+    """Yield two adjacent parts of a value in base64. Line breaks every 64 characters leave at least one intact."""
     for encoded in _base64_at_each_offset(value):
         length = min(_ANCHOR_CHARS, len(encoded) // 2)
         yield from (encoded[:length], encoded[length : 2 * length]) if length else ()
@@ -360,5 +362,5 @@ def _to_bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-def _as_bytes(form: str) -> str:
+def _encode_latin1(form: str) -> str:
     return _to_bytes(form).decode("latin-1")

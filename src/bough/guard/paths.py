@@ -26,7 +26,7 @@ _CONTROL_PATHS = re.compile(
     r"|(^|/)\.(bough|openhands|claude)(/|$)|(^|/)bough\.yaml$|(^|/)\.envrc$"
     r"|(^|/)\.(bashrc|bash_profile|bash_login|bash_logout|bash_history|profile|zshrc|zshenv|zprofile|zsh_history)$"
 )
-"""Files that decide what runs later, or what an agent may do. A write to one can bypass all other rules."""
+"""Files that determine which programs run later, or what an agent may do. Writing one can bypass all other rules."""
 
 
 def path_findings(path: str, *, workspace: Path, bases: Sequence[Path] = (), write: bool) -> Iterator[RiskFinding]:
@@ -40,7 +40,7 @@ def path_findings(path: str, *, workspace: Path, bases: Sequence[Path] = (), wri
     if _is_harmless_device(path) or not path or "\0" in path:  # no system call accepts a path with a NUL
         return
     for real_path in dict.fromkeys(_resolve_from(path, base) for base in bases or (workspace,)):
-        # After following links: the name of the link `notes -> ~/.ssh/id_rsa` must not hide the key.
+        # The real path is checked, so that the name of a link such as `notes -> ~/.ssh/id_rsa` cannot hide a key.
         if _CREDENTIAL_PATHS.search(real_path):
             yield RiskFinding(Risk.HIGH, f"{_short(path)} is a place of keys or passwords")
         elif write and _CONTROL_PATHS.search(real_path):
@@ -67,7 +67,7 @@ def _make_outside_finding(path: str, write: bool) -> RiskFinding:
 def _resolve_from(path: str, base: Path) -> str:
     """Return the real path, with `~` expanded and links followed."""
     expanded = os.path.expanduser(path) if path.startswith("~") else path
-    if expanded.startswith("~"):  # the user does not exist; below `base` it would seem to be a file of the workspace
+    if expanded.startswith("~"):  # no such user; joined to `base`, the path would seem to be inside the workspace
         expanded = f"/{expanded}"
     return _resolve(os.path.join(base, expanded))
 
@@ -75,7 +75,7 @@ def _resolve_from(path: str, base: Path) -> str:
 def _resolve(path: str) -> str:
     try:
         return os.path.realpath(path)
-    except (OSError, ValueError):  # too long or not encodable, so no such file can exist
+    except (OSError, ValueError):  # too long or not encodable, so no such file exists
         return os.path.normpath(path)
 
 

@@ -57,7 +57,7 @@ _SEVERITY = (Risk.HIGH, Risk.UNKNOWN, Risk.MEDIUM, Risk.LOW)
 
 @dataclass(frozen=True)
 class Assessment:
-    """What an analyzer found in one tool call. Without findings the risk is UNKNOWN.
+    """The findings of an analyzer about one tool call. Without findings, the risk is UNKNOWN.
 
     Attributes:
         findings: Most severe first, without duplicates.

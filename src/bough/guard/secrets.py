@@ -27,7 +27,7 @@ MIN_CHARACTERS = 6
 """A shorter value cannot be masked, because ordinary words would contain it."""
 
 RESOLVE_SECONDS = 10.0
-"""How long `resolve` waits for a provider. A value that is not read by then is in no script, so it cannot leak."""
+"""How long `resolve` waits for a provider. A value that was not read cannot leak, because no script has it."""
 
 _MAX_BYTES = 64 << 10
 
@@ -185,7 +185,7 @@ class Secrets:
         return {name: self.value(name) for name in self.names}
 
     def for_script(self, declared: Iterable[str]) -> dict[str, str]:
-        """Return the secrets of a script as environment variables: only the declared ones.
+        """Return the secrets that a script declares, as environment variables.
 
         Raises:
             NotFound: A declared name is not a secret of this conversation.
@@ -197,7 +197,7 @@ class Secrets:
     def masker(self) -> Masker:
         """Return the masker of every value that this object, or one that it was narrowed from, has read.
 
-        Does no I/O after `resolve`. Without it, all values are read here first, which may block.
+        Does no I/O after `resolve`. Without `resolve`, it reads all values first, which may block.
 
         Raises:
             InvalidInput: A value is too short to be masked.
@@ -211,13 +211,13 @@ class Secrets:
 
     def narrow(self, names: Iterable[str]) -> Secrets:
         """Return the secrets with these names. Both objects still mask every value that was read."""
-        kept_names = set(names)
-        narrowed = Secrets({name: provider for name, provider in self._providers.items() if name in kept_names})
+        selected_names = set(names)
+        narrowed = Secrets({name: provider for name, provider in self._providers.items() if name in selected_names})
         narrowed._seen = self._seen
         return narrowed
 
     def to_json(self) -> JsonObject:
-        """Return what describes the provider of each secret, without values."""
+        """Return a description of each secret's provider, without values."""
         return {name: _describe_provider(provider) for name, provider in sorted(self._providers.items())}
 
     def __repr__(self) -> str:
@@ -231,7 +231,7 @@ def secrets_from_json(value: Json) -> Secrets:
     """Return the secrets that `to_json` described. Providers that are functions cannot be restored.
 
     Raises:
-        InvalidInput: It is not such an object, or a provider was a function.
+        InvalidInput: The value is not such an object, or a provider was a function.
     """
     providers: dict[str, Provider] = {}
     descriptions = cast(dict[str, Any], value) if isinstance(value, dict) else {"": value}
@@ -253,7 +253,7 @@ def _read_value(name: str, provider: Provider) -> str:
     """Call a provider.
 
     Raises:
-        Unavailable: It failed, or did not return a text.
+        Unavailable: The provider failed, or did not return a text.
     """
     try:
         value = provider()

@@ -21,7 +21,7 @@ from typing import Any, cast
 from bough.testing.openai_server import Answer, Failure, Received, Reply, ServerCall, Step
 from bough.types import JsonObject
 
-_LOOK_BACK_BLOCKS = 20
+_MAX_LOOK_BACK_BLOCKS = 20
 _MAX_MARKS = 4
 _CHUNK_CHARS = 7
 
@@ -117,13 +117,13 @@ class AnthropicServer:
             digests.append(digest.hexdigest())
             total += len(block.text) // 4
             prefix_tokens.append(total)
-        marks = [index for index, block in enumerate(blocks) if block.marked]
+        mark_positions = [index for index, block in enumerate(blocks) if block.marked]
         read = 0
-        for mark in marks:
-            first = max(0, mark - _LOOK_BACK_BLOCKS)
+        for mark in mark_positions:
+            first = max(0, mark - _MAX_LOOK_BACK_BLOCKS)
             hits = [index for index in range(first, mark + 1) if digests[index] in self._cached]
             read = max([read, *(prefix_tokens[index] for index in hits)])
-        cached = [index for index in marks if prefix_tokens[index] >= self._min_tokens]
+        cached = [index for index in mark_positions if prefix_tokens[index] >= self._min_tokens]
         self._cached.update(digests[index] for index in cached)
         cached_tokens = max([read, *(prefix_tokens[index] for index in cached)])
         return CacheUse(read=read, written=cached_tokens - read, uncached=total - cached_tokens)
@@ -191,7 +191,7 @@ class _Handler(BaseHTTPRequestHandler):
         if isinstance(reply, str):
             reply = Answer(text=reply)
         if isinstance(reply, Answer) and use is not None:
-            message = _message(reply, len(self.server.owner.received), use)
+            message = _make_message(reply, len(self.server.owner.received), use)
             (self._send_stream if body.get("stream") else self._send_complete)(message)
         else:
             failure = (
@@ -217,7 +217,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
 
-def _message(answer: Answer, number: int, use: CacheUse) -> JsonObject:
+def _make_message(answer: Answer, number: int, use: CacheUse) -> JsonObject:
     content: list[JsonObject] = [{"type": "text", "text": answer.text}] if answer.text else []
     for index, call in enumerate(answer.calls):
         content.append(
@@ -225,7 +225,7 @@ def _message(answer: Answer, number: int, use: CacheUse) -> JsonObject:
                 "type": "tool_use",
                 "id": call.id or f"toolu_{number}_{index}",
                 "name": call.tool,
-                "input": _arguments(call),
+                "input": _read_arguments(call),
             }
         )
     return {
@@ -245,7 +245,7 @@ def _message(answer: Answer, number: int, use: CacheUse) -> JsonObject:
     }
 
 
-def _arguments(call: ServerCall) -> JsonObject:
+def _read_arguments(call: ServerCall) -> JsonObject:
     return cast("JsonObject", json.loads(call.arguments)) if isinstance(call.arguments, str) else call.arguments
 
 

@@ -105,7 +105,7 @@ def root_file_system(*, programs: Collection[str] = ()) -> bytes:
     library = Path("/usr/lib") / os.path.basename(os.path.realpath("/usr/bin/python3"))
     paths: set[str] = set()
     for program in (*_PROGRAMS, *programs, "/usr/bin/python3", *map(str, (library / "lib-dynload").glob("*.so"))):
-        paths |= {program, *_libraries(program)}
+        paths |= {program, *_list_libraries(program)}
     with tarfile.open(fileobj=buffer, mode="w", dereference=True) as tar:
         for folder in ("tmp", "work", "proc", "sys", "dev", "etc", "run"):
             entry = tarfile.TarInfo(folder)
@@ -117,7 +117,7 @@ def root_file_system(*, programs: Collection[str] = ()) -> bytes:
     return buffer.getvalue()
 
 
-def _libraries(program: str) -> set[str]:
+def _list_libraries(program: str) -> set[str]:
     """Return the shared libraries that a program is linked with."""
     output = subprocess.run(["ldd", program], capture_output=True, text=True, check=False).stdout
     return {word for word in output.split() if word.startswith("/")}

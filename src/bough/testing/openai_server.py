@@ -218,14 +218,17 @@ class _Handler(BaseHTTPRequestHandler):
     def _send_complete(self, answer: Answer, received: Received) -> None:
         message: JsonObject = {"role": "assistant", "content": answer.text or None}
         if answer.calls:
-            message["tool_calls"] = [_call_json(call) for call in answer.calls]
-        choice = {"index": 0, "message": message, "finish_reason": _finish_reason(answer)}
-        body = _envelope(received, "chat.completion") | {"choices": [choice], "usage": _usage(answer, received)}
+            message["tool_calls"] = [_make_call(call) for call in answer.calls]
+        choice = {"index": 0, "message": message, "finish_reason": _choose_finish_reason(answer)}
+        body = _make_envelope(received, "chat.completion") | {
+            "choices": [choice],
+            "usage": _count_usage(answer, received),
+        }
         self._send_json(200, body, cut=answer.break_after)
 
     def _send_stream(self, answer: Answer, received: Received) -> None:
         self._send_head(200, {"content-type": "text/event-stream", "transfer-encoding": "chunked"})
-        for sent_count, chunk in enumerate(_chunks(answer, received)):
+        for sent_count, chunk in enumerate(_make_chunks(answer, received)):
             # Without the final chunk of length 0, so that the client sees a broken stream, and not a short one.
             if sent_count == answer.break_after:
                 return
@@ -258,33 +261,33 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
 
-def _chunks(answer: Answer, received: Received) -> Iterator[JsonObject]:
+def _make_chunks(answer: Answer, received: Received) -> Iterator[JsonObject]:
     """Yield the chunks of a stream: role, text, the name and arguments of each call, finish reason, and usage."""
-    envelope = _envelope(received, "chat.completion.chunk")
+    envelope = _make_envelope(received, "chat.completion.chunk")
 
     def chunk(delta: JsonObject, finish: str | None = None) -> JsonObject:
         return envelope | {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
 
     yield chunk({"role": "assistant", "content": ""})
-    for piece in _split(answer.text):
+    for piece in _split_into_pieces(answer.text):
         yield chunk({"content": piece})
     for index, call in enumerate(answer.calls):
-        call_json = _call_json(call)
+        call_json = _make_call(call)
         arguments = call_json["function"]["arguments"]
         call_json["function"]["arguments"] = ""
         yield chunk({"tool_calls": [{"index": index, **call_json}]})
-        for piece in _split(arguments):
+        for piece in _split_into_pieces(arguments):
             yield chunk({"tool_calls": [{"index": index, "function": {"arguments": piece}}]})
-    yield chunk({}, _finish_reason(answer))
+    yield chunk({}, _choose_finish_reason(answer))
     if answer.says_usage and received.body.get("stream_options", {}).get("include_usage"):
-        yield envelope | {"choices": [], "usage": _usage(answer, received)}
+        yield envelope | {"choices": [], "usage": _count_usage(answer, received)}
 
 
-def _envelope(received: Received, kind: str) -> JsonObject:
+def _make_envelope(received: Received, kind: str) -> JsonObject:
     return {"id": "chatcmpl-bough", "object": kind, "created": _CREATED, "model": received.body.get("model", "")}
 
 
-def _call_json(call: ServerCall) -> JsonObject:
+def _make_call(call: ServerCall) -> JsonObject:
     arguments = call.arguments if isinstance(call.arguments, str) else json.dumps(call.arguments)
     return {
         "id": call.id,
@@ -299,16 +302,16 @@ def _add_ids(answer: Answer, turn: int) -> Answer:
     return replace(answer, calls=tuple(calls))
 
 
-def _finish_reason(answer: Answer) -> str | None:
+def _choose_finish_reason(answer: Answer) -> str | None:
     if answer.finish != "auto":
         return answer.finish
     return "tool_calls" if answer.calls else "stop"
 
 
-def _usage(answer: Answer, received: Received) -> JsonObject:
+def _count_usage(answer: Answer, received: Received) -> JsonObject:
     prompt_tokens = len(json.dumps(received.body.get("messages", []))) // 4
     completion_tokens = (
-        len(answer.text) + sum(len(json.dumps(_call_json(call)["function"])) for call in answer.calls)
+        len(answer.text) + sum(len(json.dumps(_make_call(call)["function"])) for call in answer.calls)
     ) // 4
     return {
         "prompt_tokens": prompt_tokens,
@@ -317,5 +320,5 @@ def _usage(answer: Answer, received: Received) -> JsonObject:
     }
 
 
-def _split(text: str) -> list[str]:
+def _split_into_pieces(text: str) -> list[str]:
     return [text[start : start + _CHUNK_CHARS] for start in range(0, len(text), _CHUNK_CHARS)]

@@ -18,7 +18,7 @@ from uuid import uuid4
 from bough.errors import Unavailable
 
 FAST: Mapping[str, str] = {"fsync": "off", "full_page_writes": "off"}
-"""Settings for tests: data survives killed processes, but not a power failure."""
+"""Settings for tests: data survives a killed process, but not a power failure."""
 
 DURABLE: Mapping[str, str] = {"fsync": "on"}
 """Settings for benchmarks."""
@@ -44,24 +44,24 @@ def postgres_server(settings: Mapping[str, str] = FAST) -> Generator[str]:
     if bin_folder is None:
         raise Unavailable("Postgres is not installed", hint="apt-get install postgresql, or set BOUGH_TEST_POSTGRES")
     with tempfile.TemporaryDirectory(prefix="bough-postgres-") as name:
-        folder, port, as_user = Path(name), _free_port(), _user()
+        folder, port, as_user = Path(name), _find_free_port(), _choose_user()
         if as_user:
             # Before initdb, because initdb runs as this user and writes to the folder.
             os.chown(folder, as_user["user"], as_user["group"])
         data = folder / "data"
         # -N does not sync the new cluster to disk, because that takes most of the start-up time.
-        _run(bin_folder / "initdb", "-D", data, "-U", "bough", "-A", "trust", "-E", "UTF8", "-N", **as_user)
+        _run_checked(bin_folder / "initdb", "-D", data, "-U", "bough", "-A", "trust", "-E", "UTF8", "-N", **as_user)
         options = {**settings, "port": str(port), "listen_addresses": "127.0.0.1", "unix_socket_directories": name}
         lines = "".join(f"{key} = '{value}'\n" for key, value in options.items())
         with (data / "postgresql.conf").open("a") as file:
             file.write(lines)
         control = (bin_folder / "pg_ctl", "-D", data, "-w", "-t", str(_START_SECONDS))
-        _run(*control, "-l", folder / "log", "start", **as_user)
+        _run_checked(*control, "-l", folder / "log", "start", **as_user)
         try:
             yield f"postgresql://bough@127.0.0.1:{port}/postgres"
         finally:
-            # Without a checkpoint, because the data is deleted next.
-            _run(*control, "-m", "immediate", "stop", **as_user)
+            # Stopped without a checkpoint, because the data is deleted next.
+            _run_checked(*control, "-m", "immediate", "stop", **as_user)
 
 
 def restart_server(url: str) -> None:
@@ -78,7 +78,7 @@ def restart_server(url: str) -> None:
     if bin_folder is None:
         raise Unavailable("Postgres is not installed", hint="apt-get install postgresql")
     control = (bin_folder / "pg_ctl", "-D", data, "-w", "-t", str(_START_SECONDS))
-    _run(*control, "-m", "immediate", "-l", data.parent / "log", "restart", **_user())
+    _run_checked(*control, "-m", "immediate", "-l", data.parent / "log", "restart", **_choose_user())
 
 
 def make_database(url: str) -> str:
@@ -87,7 +87,7 @@ def make_database(url: str) -> str:
 
     name = f"t{uuid4().hex[-12:]}"
     with Connection.connect(url, autocommit=True) as db:
-        # From template0, which accepts no connections. With a session in template1, the statement would fail.
+        # From template0, which accepts no connections, because a session in template1 would make the statement fail.
         db.execute(sql.SQL("create database {} template template0").format(sql.Identifier(name)))
     return urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
 
@@ -112,7 +112,7 @@ def _find_bin_folder() -> Path | None:
     return None
 
 
-def _user() -> dict[str, Any]:
+def _choose_user() -> dict[str, Any]:
     """Return arguments for `subprocess.run` to run as an unprivileged user; empty unless this process is root."""
     if os.geteuid() != 0:
         return {}
@@ -122,13 +122,13 @@ def _user() -> dict[str, Any]:
     return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []}
 
 
-def _free_port() -> int:
+def _find_free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
 
 
-def _run(*command: object, **as_user: Any) -> None:
+def _run_checked(*command: object, **as_user: Any) -> None:
     result = subprocess.run(  # noqa: S603 a fixed command of ours
         [str(part) for part in command], cwd="/", stdin=subprocess.DEVNULL, capture_output=True, text=True, **as_user
     )

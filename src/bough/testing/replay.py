@@ -73,13 +73,13 @@ async def _open_recorded(recorded: EventStore | str | Path, id: UUID | str) -> A
             yield store, id if isinstance(id, UUID) else await store.resolve(id)
             return
         # A bundle is imported into memory, so that the replay cannot change it.
-        bundle = io.BytesIO(await asyncio.to_thread(_read, Path(recorded)))
+        bundle = io.BytesIO(await asyncio.to_thread(_read_bundle, Path(recorded)))
         yield store, (await store.import_(bundle)).id
     finally:
         await store.aclose()
 
 
-def _read(bundle: Path) -> bytes:
+def _read_bundle(bundle: Path) -> bytes:
     from bough.errors import NotFound
 
     try:

@@ -90,7 +90,7 @@ def test_folders_of_skills_are_guarded_by_their_paths(tmp_path: Path) -> None:
     assert not guards.covers(("tools", "other"))
     with open_descriptor(tmp_path) as root:
         before = find_guarded(root, guards)
-        assert [entry.path for entry in before.found] == ["tools/skills"]
+        assert [entry.path for entry in before.entries] == ["tools/skills"]
         (tmp_path / "new").mkdir()
         assert [path for path, _ in set_aside(root, guards, before)] == ["new"]
     assert sorted(path.name.partition(".")[0] for path in tmp_path.iterdir()) == ["new", "tools"]

@@ -28,7 +28,7 @@ def test_a_removal_that_was_cut_short_can_be_continued(tmp_path: Path) -> None:
         folder.mkdir(exist_ok=True)
         fill(folder)
         asked = iter(range(left))
-        assert not tree.remove(str(folder), is_over=lambda asked=asked: next(asked, None) is None)
+        assert not tree.remove(str(folder), should_stop=lambda asked=asked: next(asked, None) is None)
         assert folder.exists()
         assert tree.remove(str(folder))
         assert not folder.exists()

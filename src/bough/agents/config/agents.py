@@ -1,4 +1,4 @@
-"""Converting agent entries of a configuration to the fields of an `AgentSpec`."""
+"""Convert the agent entries of a configuration to the fields of an `AgentSpec`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 
-from bough.agents.config.check import find_mistakes, near, validate
+from bough.agents.config.check import find_mistakes, find_nearest, validate
 from bough.agents.config.code import CodeGate
 from bough.agents.config.file import ConfigFile, Key, Place, Trust, expand, find_config, has_variables, read_beneath
 from bough.agents.config.layers import is_narrow_policy, load_layers, narrow_limits
@@ -88,7 +88,7 @@ class AgentConfig:
             InvalidInput: Code cannot be imported, or fails.
             PermissionDenied: The file is not trusted.
         """
-        return self._agent_tools(self.entry(name), ("agents", name))
+        return self._make_tools(self.entry(name), ("agents", name))
 
     def load_hooks(self) -> Iterator[tuple[str, Any]]:
         """Yield the names in `hooks`, each with the object that it names.
@@ -127,7 +127,7 @@ class AgentConfig:
             NotFound: No agent has this name; `details` has `known` and `nearest`.
         """
         if name not in self.config.agents:
-            nearest = near(name, self.names)
+            nearest = find_nearest(name, self.names)
             raise NotFound(
                 f"no agent named {name!r}" + (f"; did you mean {nearest!r}?" if nearest else ""),
                 hint=f"there are: {', '.join(self.names) or 'none'} ({self.file.path or 'no config.yaml'})",
@@ -149,32 +149,34 @@ class AgentConfig:
         """
         entry = AgentEntry() if overrides and name not in self.config.agents else self.entry(name)
         overridden = _normalize(overrides or {})
-        return self._fields(name, entry.model_copy(update=overridden), overridden)
+        return self._make_fields(name, entry.model_copy(update=overridden), overridden)
 
-    def _fields(self, name: str, entry: AgentEntry, overridden: Mapping[str, Any]) -> AgentFields:
+    def _make_fields(self, name: str, entry: AgentEntry, overridden: Mapping[str, Any]) -> AgentFields:
         key: Key = ("agents", name)
         self._check_untrusted(entry, key, overridden)  # before any factory is called or any file read
         values: dict[str, Any] = {"name": name, "description": entry.description}
         values |= self.model_fields(entry.model)
-        values |= self._prompt(entry, key, overridden)
-        values |= self._skills(entry, key, overridden)
+        values |= self._make_prompt_fields(entry, key, overridden)
+        values |= self._make_skill_fields(entry, key, overridden)
         values |= {
-            "tools": self._agent_tools(entry, key),
-            "mcp_servers": tuple(self._server(server) for server in entry.mcp_servers),
-            "a2a_clients": tuple(self._remote_agent(client) for client in entry.a2a_clients),
+            "tools": self._make_tools(entry, key),
+            "mcp_servers": tuple(self._make_server(server) for server in entry.mcp_servers),
+            "a2a_clients": tuple(self._make_remote_agent(client) for client in entry.a2a_clients),
             "workspace_access": entry.workspace_access,
             "workspace": entry.workspace,
             "queue": entry.queue,
             "ask": entry.ask,
             "fallback": tuple(entry.fallback),
-            "confirmation_policy": _policy(entry.confirmation_policy),
+            "confirmation_policy": _parse_policy(entry.confirmation_policy),
             "allow_list": None if entry.allow_list is None else AllowList.of(*entry.allow_list),
-            "limits": _limits(entry.limits),
+            "limits": _parse_limits(entry.limits),
         }
         if entry.settings:
             values["settings"] = {**values.get("settings", {}), **entry.settings}
         values |= {field: overridden[field] for field in ("executor",) if field in overridden}
-        sub_agents = [self._sub_agent(agent, (*key, "sub_agents", i)) for i, agent in enumerate(entry.sub_agents)]
+        sub_agents = [
+            self._resolve_sub_agent(agent, (*key, "sub_agents", index)) for index, agent in enumerate(entry.sub_agents)
+        ]
         return AgentFields(values, tuple(sub_agents))
 
     def model_fields(self, name: str | None) -> dict[str, Any]:
@@ -189,7 +191,7 @@ class AgentConfig:
             raise NotFound(
                 f"no model named {name!r}",
                 hint=f"there are: {', '.join(self.config.models) or 'none'}",
-                details={"known": list(self.config.models), "nearest": near(name, list(self.config.models))},
+                details={"known": list(self.config.models), "nearest": find_nearest(name, list(self.config.models))},
             )
         return read_model(name, self.config, self.file, gate=self._gate, env=self.env)
 
@@ -200,16 +202,16 @@ class AgentConfig:
             PermissionDenied: The file is not trusted, and a value needs trust.
         """
         limits = entry.limits
-        needs_trust: dict[str, bool] = {
+        needs_trust_by_field: dict[str, bool] = {
             "confirmation_policy": self._is_wide_policy(entry.confirmation_policy),
             "limits": isinstance(limits, LimitsEntry)
             and narrow_limits(None, limits.model_dump(exclude_unset=True)) is None,
             "workspace_access": entry.workspace_access in ("write", "run"),
             "skill_roots": bool(entry.skill_roots),
         }
-        for field, is_needed in needs_trust.items():
-            if is_needed and field not in overridden:
-                subject = f"{field} {self._show(key, field)}".rstrip()
+        for field, needs_trust in needs_trust_by_field.items():
+            if needs_trust and field not in overridden:
+                subject = f"{field} {self._quote_field(key, field)}".rstrip()
                 self._gate.require_named(self.file.place((*key, field)), subject)
         if "settings" not in overridden:
             check_settings(entry.settings, self.file.place((*key, "settings")), self._gate)
@@ -218,8 +220,10 @@ class AgentConfig:
             ("a2a_clients", ("a2a", "clients"), entry.a2a_clients),
             ("sub_agents", ("agents",), entry.sub_agents),
         ):
+            if field in overridden:
+                continue
             place = self.file.place((*key, field))
-            for name in () if field in overridden else names:
+            for name in names:
                 # An untrusted agent that used a server of the home would act with the user's credentials.
                 if self.file.place((*section, name)).trust > place.trust:
                     self._gate.require_named(place, f"{name!r} of another file")
@@ -231,13 +235,13 @@ class AgentConfig:
         value = policy if isinstance(policy, str) else policy.model_dump(exclude_none=True)
         return not is_narrow_policy(value, None, self._policy)
 
-    def _show(self, key: Key, field: str) -> str:
-        """Return a field of an agent for a message; empty if it is not text."""
+    def _quote_field(self, key: Key, field: str) -> str:
+        """Return a field of an agent, quoted for a message; empty if it is not text."""
         value = getattr(self.config.agents[str(key[-1])], field)
         return repr(value) if isinstance(value, str) else ""
 
-    def _prompt(self, entry: AgentEntry, key: Key, overridden: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the field for the agent's prompt. A prompt of an untrusted file is read here, below its folder."""
+    def _make_prompt_fields(self, entry: AgentEntry, key: Key, overridden: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the field for the agent's prompt. The prompt of an untrusted file is read now, below its folder."""
         if entry.system_prompt_path is not None:
             place = self.file.place((*key, "system_prompt_path"))
             if overridden.get("system_prompt_path"):
@@ -258,7 +262,7 @@ class AgentConfig:
         except (OSError, UnicodeDecodeError) as error:
             raise InvalidInput(f"{place}: cannot read the prompt {name!r}: {error}", hint="check the path") from error
 
-    def _skills(self, entry: AgentEntry, key: Key, overridden: Mapping[str, Any]) -> dict[str, Any]:
+    def _make_skill_fields(self, entry: AgentEntry, key: Key, overridden: Mapping[str, Any]) -> dict[str, Any]:
         """Return the agent's skills, or its `skill_roots` if it names no skills."""
         base = Path() if "skill_roots" in overridden else self.file.place((*key, "skill_roots")).file.parent
         roots = tuple(base / root for root in entry.skill_roots)
@@ -266,19 +270,19 @@ class AgentConfig:
             return {"skill_roots": roots}
         registry = SkillRegistry()
         registry.discover(list(roots))
-        return {"skills": tuple(self._skill(registry, name, key) for name in entry.skills)}
+        return {"skills": tuple(self._find_skill(registry, name, key) for name in entry.skills)}
 
-    def _skill(self, registry: SkillRegistry, name: str, key: Key) -> Skill:
+    def _find_skill(self, registry: SkillRegistry, name: str, key: Key) -> Skill:
         if name not in registry:
             names = [skill.name for skill in registry.list_all()]
             raise InvalidInput(
                 f"{self.file.place((*key, 'skills'))}: no skill named {name!r} in the agent's skill_roots",
                 hint=f"there are: {', '.join(names[:20]) or 'none'}",
-                details={"known": names, "nearest": near(name, names)},
+                details={"known": names, "nearest": find_nearest(name, names)},
             )
         return registry.get(name)
 
-    def _agent_tools(self, entry: AgentEntry, key: Key) -> tuple[Any, ...]:
+    def _make_tools(self, entry: AgentEntry, key: Key) -> tuple[Any, ...]:
         """Return the tools created by the factories of an entry; a factory returns one tool or several."""
         tools: list[Any] = []
         for index, factory in enumerate(entry.tools):
@@ -286,15 +290,15 @@ class AgentConfig:
             tools += cast("Sequence[Any]", created) if isinstance(created, list | tuple) else (created,)
         return tuple(tools)
 
-    def _server(self, name: str) -> Any:
+    def _make_server(self, name: str) -> Any:
         entry = _find_entry(self.config.mcp_servers, name, "MCP server")
         return make_server(name, entry, self.file, gate=self._gate, env=self.env)
 
-    def _remote_agent(self, name: str) -> Any:
+    def _make_remote_agent(self, name: str) -> Any:
         entry = _find_entry(self.config.a2a.clients, name, "A2A client")
         return make_remote_agent(name, entry, self.file, gate=self._gate, env=self.env)
 
-    def _sub_agent(self, name: str, key: Key) -> SubAgent:
+    def _resolve_sub_agent(self, name: str, key: Key) -> SubAgent:
         if name in self.config.agents:
             return self.fields(name)
         if ":" not in name:
@@ -315,19 +319,19 @@ def _find_entry(entries: Mapping[str, T], name: str, noun: str) -> T:
         raise NotFound(
             f"no {noun} named {name!r}",
             hint=f"there are: {', '.join(names) or 'none'}",
-            details={"known": names, "nearest": near(name, names)},
+            details={"known": names, "nearest": find_nearest(name, names)},
         )
     return entries[name]
 
 
-_LISTS = frozenset({"tools", "mcp_servers", "a2a_clients", "skill_roots", "sub_agents"})
+_LIST_FIELDS = frozenset({"tools", "mcp_servers", "a2a_clients", "skill_roots", "sub_agents"})
 
 
 def _normalize(overrides: Mapping[str, Any]) -> dict[str, Any]:
     """Return overrides with None replaced by an empty list or text; either kind of prompt replaces the other kind."""
     values: dict[str, Any] = {}
     for key, value in overrides.items():
-        if value is None and key in _LISTS:
+        if value is None and key in _LIST_FIELDS:
             values[key] = []
         elif value is None and key == "description":
             values[key] = ""
@@ -340,7 +344,7 @@ def _normalize(overrides: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
-def _policy(entry: str | PolicyEntry | None) -> Policy | None:
+def _parse_policy(entry: str | PolicyEntry | None) -> Policy | None:
     match entry:
         case None:
             return None
@@ -350,9 +354,9 @@ def _policy(entry: str | PolicyEntry | None) -> Policy | None:
             return policy_from_json(entry.model_dump(exclude_none=True))
 
 
-def _limits(entry: Any) -> Any:
+def _parse_limits(entry: Any) -> Any:
     if not isinstance(entry, LimitsEntry):
-        return entry
+        return entry  # None, or limits given as an override
     return limits_from_json(entry.model_dump(exclude_unset=True))
 
 

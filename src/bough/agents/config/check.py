@@ -34,7 +34,7 @@ def find_mistakes(file: ConfigFile) -> tuple[Config | None, list[InvalidInput]]:
         config = Config.model_validate(file.data)
     except ValidationError as error:
         # A dict, because pydantic reports a value once for each member of its union type.
-        by_key = {key: mistake for key, mistake in (_explain(file, detail) for detail in error.errors())}
+        by_key = dict(_explain_error(file, detail) for detail in error.errors())
         mistakes, config = list(by_key.values()), None
     else:
         mistakes = list(_check_entries(file, config))
@@ -42,10 +42,10 @@ def find_mistakes(file: ConfigFile) -> tuple[Config | None, list[InvalidInput]]:
     return config, mistakes
 
 
-def mistake(file: ConfigFile, key: Key, text: str, *, nearest: str | None = None, hint: str = "") -> InvalidInput:
+def make_mistake(file: ConfigFile, key: Key, text: str, *, nearest: str | None = None, hint: str = "") -> InvalidInput:
     """Return the error for a mistake, with file, line, key and nearest name in `details`."""
     place = file.place(key)
-    path = _path(key)
+    path = _format_key(key)
     message = f"{place}: {path}: {text}" if path else f"{place}: {text}"
     return InvalidInput(
         f"{message}; did you mean {nearest!r}?" if nearest else message,
@@ -54,37 +54,37 @@ def mistake(file: ConfigFile, key: Key, text: str, *, nearest: str | None = None
     )
 
 
-def near(name: str, names: Collection[str]) -> str | None:
+def find_nearest(name: str, names: Collection[str]) -> str | None:
     """Return the known name most similar to `name`; None if no name is similar."""
     matches = get_close_matches(name, names, 1)
     return matches[0] if matches else None
 
 
-def _path(key: Key) -> str:
+def _format_key(key: Key) -> str:
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in key).removeprefix(".")
 
 
-def _explain(file: ConfigFile, error: Any) -> tuple[Key, InvalidInput]:
+def _explain_error(file: ConfigFile, error: Any) -> tuple[Key, InvalidInput]:
     """Return the key of an error of pydantic and the mistake to report for it."""
-    key, data = _real_key(file, tuple(error["loc"]))
+    key, data = _find_key(file, tuple(error["loc"]))
     if error["type"] == "extra_forbidden":
         valid_keys = _list_keys(key[:-1])
-        return key, mistake(
+        return key, make_mistake(
             file,
             key,
             "unknown key",
-            nearest=near(str(key[-1]), valid_keys),
+            nearest=find_nearest(str(key[-1]), valid_keys),
             hint=f"known keys: {', '.join(valid_keys)}",
         )
     if "[key]" in error["loc"]:
-        return key, mistake(file, key, "invalid name: expected 1 to 64 letters, digits, `_`, `-` and `.`")
-    return key, mistake(file, key, f"{error['msg']}, not {str(data)[:80]!r}")
+        return key, make_mistake(file, key, "invalid name: expected 1 to 64 letters, digits, `_`, `-` and `.`")
+    return key, make_mistake(file, key, f"{error['msg']}, not {str(data)[:80]!r}")
 
 
-def _real_key(file: ConfigFile, loc: Key) -> tuple[Key, Any]:
-    """Return the key in the file for pydantic's path, and the value there.
+def _find_key(file: ConfigFile, loc: Key) -> tuple[Key, Any]:
+    """Return the key in the file for pydantic's path, and the value at that key.
 
-    pydantic's path also names members of union types; these parts are skipped.
+    Parts of the path that are not in the file are skipped: pydantic's path also names members of union types.
     """
     key: list[str | int] = []
     data: Any = file.data
@@ -106,19 +106,19 @@ def _list_keys(key: Key) -> list[str]:
         if isinstance(model, type) and issubclass(model, BaseModel) and part in model.model_fields:
             model = model.model_fields[str(part)].annotation
         else:
-            model = _value_type(model)
+            model = _get_value_type(model)
     model = next(
-        (member for member in _members(model) if isinstance(member, type) and issubclass(member, BaseModel)), None
+        (member for member in _list_members(model) if isinstance(member, type) and issubclass(member, BaseModel)), None
     )
     return [] if model is None else list(model.model_fields)
 
 
-def _value_type(annotation: Any) -> Any:
+def _get_value_type(annotation: Any) -> Any:
     """Return the type of the values of a dict or the items of a list; None for other types."""
-    return next((getattr(member, "__args__", (None, None))[-1] for member in _members(annotation)), None)
+    return next((getattr(member, "__args__", (None, None))[-1] for member in _list_members(annotation)), None)
 
 
-def _members(annotation: Any) -> tuple[Any, ...]:
+def _list_members(annotation: Any) -> tuple[Any, ...]:
     """Return the members of a union type; other types are their own only member."""
     origin = getattr(annotation, "__origin__", None)
     if origin in (dict, list):
@@ -127,15 +127,15 @@ def _members(annotation: Any) -> tuple[Any, ...]:
 
 
 def _check_entries(file: ConfigFile, config: Config) -> Iterator[InvalidInput]:
-    """Yield the mistakes that the schema does not find: contradicting fields, and unknown names."""
+    """Yield the mistakes that the schema cannot detect: contradictory fields, and references to unknown names."""
     for name, model in config.models.items():
         yield from _check_model(file, name, model)
     for name, server in config.mcp_servers.items():
         if (server.url is None) == (server.command is None):
-            yield mistake(file, ("mcp_servers", name), "needs exactly one of url and command")
+            yield make_mistake(file, ("mcp_servers", name), "needs exactly one of url and command")
     for name, secret in config.secrets.items():
         if (secret.env is None) == (secret.file is None):
-            yield mistake(file, ("secrets", name), "needs exactly one of env and file")
+            yield make_mistake(file, ("secrets", name), "needs exactly one of env and file")
     for name in config.agents:
         yield from _check_agent(file, config, name)
 
@@ -144,20 +144,20 @@ def _check_model(file: ConfigFile, name: str, model: Any) -> Iterator[InvalidInp
     if isinstance(model, str):
         return
     if (model.model is None) == (model.model_family is None):
-        yield mistake(file, ("models", name), "needs exactly one of model and model_family")
+        yield make_mistake(file, ("models", name), "needs exactly one of model and model_family")
     elif model.model_family is not None and not model.model_name:
-        yield mistake(file, ("models", name), "model_family needs model_name")
+        yield make_mistake(file, ("models", name), "model_family needs model_name")
     elif model.model_family == "azure" and not model.endpoint:
-        yield mistake(file, ("models", name), "azure needs endpoint")
+        yield make_mistake(file, ("models", name), "azure needs endpoint")
 
 
 def _check_agent(file: ConfigFile, config: Config, name: str) -> Iterator[InvalidInput]:
     agent, key = config.agents[name], ("agents", name)
     if agent.system_prompt is not None and agent.system_prompt_path is not None:
-        yield mistake(file, (*key, "system_prompt_path"), "set system_prompt or system_prompt_path, not both")
+        yield make_mistake(file, (*key, "system_prompt_path"), "set system_prompt or system_prompt_path, not both")
     if agent.model is not None and agent.model not in config.models and not is_model_string(agent.model):
-        valid_names = list(config.models)
-        yield mistake(file, (*key, "model"), f"no model named {agent.model!r}", nearest=near(agent.model, valid_names))
+        nearest = find_nearest(agent.model, list(config.models))
+        yield make_mistake(file, (*key, "model"), f"no model named {agent.model!r}", nearest=nearest)
     references = (
         ("mcp_servers", "server", agent.mcp_servers, list(config.mcp_servers)),
         ("a2a_clients", "A2A client", agent.a2a_clients, list(config.a2a.clients)),
@@ -166,12 +166,11 @@ def _check_agent(file: ConfigFile, config: Config, name: str) -> Iterator[Invali
     for field, noun, names, valid_names in references:
         for index, reference in enumerate(names):
             if reference not in valid_names and not (field == "sub_agents" and ":" in reference):
-                yield mistake(
-                    file, (*key, field, index), f"no {noun} named {reference!r}", nearest=near(reference, valid_names)
-                )
+                nearest = find_nearest(reference, valid_names)
+                yield make_mistake(file, (*key, field, index), f"no {noun} named {reference!r}", nearest=nearest)
     for index, reference in enumerate(agent.tools):
-        if not _is_factory(reference):
-            yield mistake(file, (*key, "tools", index), f"invalid tool {reference!r}: expected module:factory")
+        if not _is_factory_name(reference):
+            yield make_mistake(file, (*key, "tools", index), f"invalid tool {reference!r}: expected module:factory")
     yield from _check_cycle(file, config, name)
 
 
@@ -183,7 +182,7 @@ def _check_cycle(file: ConfigFile, config: Config, name: str) -> Iterator[Invali
         for sub_agent in config.agents[path[-1]].sub_agents:
             if sub_agent == name:
                 text = f"the agent is its own sub-agent: {' > '.join([*path, name])}"
-                yield mistake(file, ("agents", name, "sub_agents"), text)
+                yield make_mistake(file, ("agents", name, "sub_agents"), text)
                 return
             if sub_agent in config.agents and sub_agent not in visited:
                 visited.add(sub_agent)
@@ -195,6 +194,6 @@ def is_model_string(name: str) -> bool:
     return name == "offline" or ":" in name
 
 
-def _is_factory(name: str) -> bool:
+def _is_factory_name(name: str) -> bool:
     module, colon, attribute = name.partition(":")
     return bool(colon) and attribute.isidentifier() and all(part.isidentifier() for part in module.split("."))

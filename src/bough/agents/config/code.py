@@ -1,8 +1,8 @@
 """Check that the code that a configuration names (`module:factory`) is trusted, and load it from a copy.
 
-The configuration of a repository is not trusted by default. Its code is imported only if the user trusted the current
-state of the file, of the files that it extends and of the modules that it names. The file in bough's own folder is
-always trusted.
+The configuration of a repository is not trusted by default. Its code is imported only if the user has trusted the
+file, the files that it extends and the modules that it names, all in their current state. The file in bough's
+own folder is always trusted.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from bough.skills.trust.tree import SkillTree
 
 
 class CodeGate:
-    """Checks what the values of a configuration may do, and loads the code that they name.
+    """Checks whether a configuration may do what it asks for, and loads the code that it names.
 
     Args:
         home: bough's own folder, which contains the copies of code.
@@ -154,16 +154,17 @@ def config_digest(config: ConfigFile, code: ProjectCode | None = None) -> str:
     code = code or read_code(config.folder, modules)
     digest.update(code.tree.digest.encode())
     for module in sorted(module for module in modules if module.partition(".")[0] not in code.roots):
-        for file in _find_installed(module, config.folder):
+        file = _find_installed(module, config.folder)
+        if file is not None:
             digest.update(hashlib.sha256(file.read_bytes()).digest())
     return digest.hexdigest()
 
 
 def _digest_prompts(config: ConfigFile) -> Iterator[str]:
     """Yield the hash of each prompt below the configuration's folder that an agent names."""
-    agents = _mapping(config.data.get("agents"))
+    agents = _as_mapping(config.data.get("agents"))
     for name in sorted(agents):
-        path: Any = _mapping(agents[name]).get("system_prompt_path")
+        path: Any = _as_mapping(agents[name]).get("system_prompt_path")
         if not isinstance(path, str):
             continue
         folder = config.place(("agents", name, "system_prompt_path")).file.parent
@@ -171,7 +172,7 @@ def _digest_prompts(config: ConfigFile) -> Iterator[str]:
             relative_path = os.path.relpath(os.path.realpath(folder / path), folder)
             yield hashlib.sha256(read_beneath(folder, relative_path).encode()).hexdigest()
         except (OSError, ValueError) as error:
-            yield type(error).__name__  # so a file that appears later changes the hash, and is not trusted
+            yield type(error).__name__  # so that a file created later changes the hash, and is not trusted
 
 
 def project_configs(project: Path) -> dict[str, str]:
@@ -199,15 +200,15 @@ def list_code_files(project: Path) -> list[str]:
 def list_modules(data: Any) -> set[str]:
     """Return the modules that a configuration names as `module:factory`, in all sections that allow code."""
     # Reads raw data, because files are hashed before they are validated.
-    config = _mapping(data)
-    sections: list[Any] = [config.get("hooks"), list(_mapping(config.get("analyzers")).values())]
-    for agent in _mapping(config.get("agents")).values():
-        sections += [_mapping(agent).get("tools"), _mapping(agent).get("sub_agents")]
+    config = _as_mapping(data)
+    sections: list[Any] = [config.get("hooks"), list(_as_mapping(config.get("analyzers")).values())]
+    for agent in _as_mapping(config.get("agents")).values():
+        sections += [_as_mapping(agent).get("tools"), _as_mapping(agent).get("sub_agents")]
     names = [str(name) for section in sections if isinstance(section, list) for name in cast("list[Any]", section)]
     return {name.partition(":")[0] for name in names if ":" in name}
 
 
-def _mapping(value: Any) -> dict[str, Any]:
+def _as_mapping(value: Any) -> dict[str, Any]:
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
@@ -217,11 +218,11 @@ def name_tool(tool: Any) -> str:
     return f"{function.__module__}:{getattr(function, '__qualname__', '?')}"
 
 
-def _find_installed(module: str, folder: Path) -> list[Path]:
-    """Return a list with the file of an installed module, without importing it; empty if it is not installed."""
+def _find_installed(module: str, folder: Path) -> Path | None:
+    """Return the file of an installed module, without importing it; None if it is not installed."""
     parts = module.split(".")
     for root in list_search_path(folder):
         for path in (root.joinpath(*parts).with_suffix(".py"), root.joinpath(*parts, "__init__.py")):
             if path.is_file():
-                return [path]
-    return []
+                return path
+    return None

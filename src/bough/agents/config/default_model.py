@@ -30,7 +30,7 @@ def read_default_model(settings: Settings, *, env: Mapping[str, str] = os.enviro
         InvalidInput: A file cannot be read, or its default model is invalid.
         Unavailable: An environment variable is not set.
     """
-    return _read(settings, env, with_key=False)
+    return _read_fields(settings, env, with_key=False)
 
 
 def find_default_key(
@@ -44,15 +44,15 @@ def find_default_key(
         Unavailable: The entry matches, and the environment variable of the key is not set.
     """
     try:
-        default = _read(settings, env, with_key=False)
+        default = _read_fields(settings, env, with_key=False)
     except BoughError:
         return None  # an unreadable entry cannot have set this model
     if (default.get("model"), default.get("base_url")) != (model, base_url):
         return None
-    return _read(settings, env, with_key=True).get("api_key")
+    return _read_fields(settings, env, with_key=True).get("api_key")
 
 
-def _read(settings: Settings, env: Mapping[str, str], *, with_key: bool) -> dict[str, Any]:
+def _read_fields(settings: Settings, env: Mapping[str, str], *, with_key: bool) -> dict[str, Any]:
     """Return the fields of `models.default`; `api_key` only if `with_key`."""
     home, is_named = settings.home, bool(env.get("BOUGH_CONFIG"))
     files = find_config(None, home=home, cwd=Path.cwd(), env=env)

@@ -92,7 +92,7 @@ class ConfigFile:
         return self.places.get(key, Place(self.path or Path(NAME), 1, self.trust))
 
     def mark(self, trust: Mapping[Path, Trust], default: Trust) -> None:
-        """Set the trust in the values of each file; `default` is for files without an entry."""
+        """Set the trust of all values by their file; `default` is the trust of files without an entry."""
         self.trust = default
         self.places = {key: replace(place, trust=trust.get(place.file, default)) for key, place in self.places.items()}
 
@@ -120,7 +120,7 @@ class ConfigFile:
             self._replace_places(path, other)
 
     def _replace_places(self, key: Key, other: ConfigFile) -> None:
-        # Places of the old value are deleted, because the new value must not get the trust of the old one.
+        # The places of the old value are deleted, so that the new value does not inherit its trust.
         self.places = {path: place for path, place in self.places.items() if path[: len(key)] != key}
         self.places |= {path: place for path, place in other.places.items() if path[: len(key)] == key}
 
@@ -173,7 +173,8 @@ def _read(file: Path, above: tuple[Path, ...], files: list[Path]) -> ConfigFile:
     if isinstance(names, str):
         names = [names]
     if not isinstance(names, list) or not all(isinstance(name, str) for name in cast(list[Json], names)):
-        raise _wrong(own, ("extends",), "extends must be a path or a list of paths")
+        place = own.place(("extends",))
+        raise InvalidInput(f"{place}: extends must be a path or a list of paths", hint="fix this line")
     config = ConfigFile(file, digests=dict(own.digests))
     for name in cast(list[str], names):
         config.merge(_read(file.parent / name, (*above, file), files))
@@ -198,7 +199,7 @@ def _parse(file: Path) -> ConfigFile:
     config = ConfigFile(file, digests={file: hashlib.sha256(raw).hexdigest()})
     try:
         node = cast("yaml.Node | None", yaml.compose(text, Loader=yaml.SafeLoader))  # pyright: ignore[reportUnknownMemberType]
-        data = None if node is None else _Reader(config).value(node, (), 0)
+        data = None if node is None else _Reader(config).read(node, (), 0)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise InvalidInput(f"{file}:{line}: not valid YAML: {error.problem}", hint="fix this line") from error
@@ -218,7 +219,7 @@ class _Reader:
         self._scalars = yaml.SafeLoader("")
         self._count = 0
 
-    def value(self, node: yaml.Node, key: Key, depth: int) -> Json:
+    def read(self, node: yaml.Node, key: Key, depth: int) -> Json:
         """Return the value of a node, and record its line under `key`."""
         self._count += 1
         line = node.start_mark.line + 1
@@ -227,13 +228,13 @@ class _Reader:
         self._config.places[key] = Place(cast(Path, self._config.path), line)
         match node:
             case yaml.MappingNode():
-                return self._mapping(node, key, depth)
+                return self._read_mapping(node, key, depth)
             case yaml.SequenceNode():
-                return [self.value(child, (*key, i), depth + 1) for i, child in enumerate(node.value)]
+                return [self.read(child, (*key, i), depth + 1) for i, child in enumerate(node.value)]
             case _:
                 return cast(Json, self._scalars.construct_object(node))  # pyright: ignore[reportUnknownMemberType]
 
-    def _mapping(self, node: yaml.MappingNode, key: Key, depth: int) -> JsonObject:
+    def _read_mapping(self, node: yaml.MappingNode, key: Key, depth: int) -> JsonObject:
         data: JsonObject = {}
         for name_node, value_node in node.value:
             if not isinstance(name_node, yaml.ScalarNode):
@@ -242,7 +243,7 @@ class _Reader:
             if name in data:
                 line = name_node.start_mark.line + 1
                 raise InvalidInput(f"{self._config.path}:{line}: {name!r} appears twice", hint="keep one of them")
-            data[name] = self.value(value_node, (*key, name), depth + 1)
+            data[name] = self.read(value_node, (*key, name), depth + 1)
             self._config.places[(*key, name)] = Place(cast(Path, self._config.path), name_node.start_mark.line + 1)
         return data
 
@@ -284,7 +285,7 @@ def expand(value: Json, *, env: Mapping[str, str], where: str) -> Json:
     """
     match value:
         case str():
-            return _VARIABLE.sub(lambda match: _variable(match, env, where), value)
+            return _VARIABLE.sub(lambda match: _expand_variable(match, env, where), value)
         case dict():
             data = cast(JsonObject, value)
             return {key: expand(item, env=env, where=f"{where}.{key}") for key, item in data.items()}
@@ -307,7 +308,7 @@ def has_variables(value: Json) -> bool:
             return False
 
 
-def _variable(match: re.Match[str], env: Mapping[str, str], where: str) -> str:
+def _expand_variable(match: re.Match[str], env: Mapping[str, str], where: str) -> str:
     name, default = match[1], match[2]
     if name is None:
         return "$"
@@ -315,7 +316,3 @@ def _variable(match: re.Match[str], env: Mapping[str, str], where: str) -> str:
     if value is None:
         raise Unavailable(f"{where} needs the environment variable {name}, which is not set", hint=f"export {name}=…")
     return value
-
-
-def _wrong(config: ConfigFile, key: Key, text: str) -> InvalidInput:
-    return InvalidInput(f"{config.place(key)}: {text}", hint="fix this line")

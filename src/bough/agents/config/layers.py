@@ -33,7 +33,7 @@ _SECTIONS: Final[tuple[Key, ...]] = (
 """The sections in which an untrusted file may add names."""
 
 _ACCESS: Final = ("none", "read", "write", "run")
-"""The values of `workspace_access`, from the narrowest to the widest."""
+"""The values of `workspace_access`, narrowest first."""
 
 _SUBSETS: Final = frozenset({"tools", "mcp_servers", "a2a_clients", "sub_agents", "skills", "allow_list", "fallback"})
 """The lists of an agent that an untrusted file may replace with a subset."""
@@ -54,11 +54,11 @@ def load_layers(files: Sequence[Path], *, home: Path, is_named: bool, policy: st
     config = ConfigFile(files[-1] if files else None)
     for file in dict.fromkeys(files):
         layer = read_config(file)
-        _mark(layer, home=home, is_named=is_named)
+        _set_trust(layer, home=home, is_named=is_named)
         if layer.trust is Trust.UNTRUSTED:
             # Checked before the merge, because a link could lead to the file of another project.
             _require_inside(layer, file)
-            _add(config, layer, policy)
+            _add_untrusted(config, layer, policy)
         else:
             config.merge(layer)
         config.trust = layer.trust
@@ -78,7 +78,7 @@ def list_files(files: Sequence[Path]) -> list[Path]:
     return list(paths)
 
 
-def _mark(layer: ConfigFile, *, home: Path, is_named: bool) -> None:
+def _set_trust(layer: ConfigFile, *, home: Path, is_named: bool) -> None:
     """Set the trust in the values of a file and of the files that it extends."""
     file, home_folder = Path(os.path.realpath(layer.path or NAME)), Path(os.path.realpath(home))
     if file == home_folder / NAME or (is_named and file.is_relative_to(home_folder)):
@@ -107,8 +107,8 @@ def _require_inside(layer: ConfigFile, file: Path) -> None:
         )
 
 
-def _add(config: ConfigFile, layer: ConfigFile, policy: str | None) -> None:
-    """Add the new names of an untrusted file, and narrow the existing agents."""
+def _add_untrusted(config: ConfigFile, layer: ConfigFile, policy: str | None) -> None:
+    """Add the new names of an untrusted file, and narrow existing agents by its values."""
     if not config.data:
         config.merge(layer)
         return
@@ -121,12 +121,12 @@ def _add(config: ConfigFile, layer: ConfigFile, policy: str | None) -> None:
         return
     config.digests |= layer.digests
     for section in _SECTIONS:
-        for name in _find(layer.data, section):
+        for name in _find_mapping(layer.data, section):
             _add_value(config, layer, (*section, name))
     if layer.data.get("hooks"):
         _add_value(config, layer, ("hooks",))
-    for name in _find(layer.data, ("agents",)):
-        if name in _find(config.data, ("agents",)):
+    for name in _find_mapping(layer.data, ("agents",)):
+        if name in _find_mapping(config.data, ("agents",)):
             _narrow_agent(config, layer, name, policy)
         else:
             _add_value(config, layer, ("agents", name))
@@ -143,30 +143,30 @@ def _is_valid(data: JsonObject) -> bool:
 def _add_value(config: ConfigFile, layer: ConfigFile, key: Key) -> None:
     """Add a value of an untrusted file; if the home has another value for the name, report the value as ignored."""
     *parents, name = key
-    value = _find(layer.data, tuple(parents))[str(name)]
-    existing = _find(config.data, tuple(parents)).get(str(name))
+    value = _find_mapping(layer.data, tuple(parents))[str(name)]
+    existing = _find_mapping(config.data, tuple(parents)).get(str(name))
     if not existing:
         config.put(key, value, layer)
     elif existing != value:
-        config.ignored.append(_ignore(layer, key, config.place(key)))
+        config.ignored.append(_make_ignored_error(layer, key, config.place(key)))
 
 
 def _narrow_agent(config: ConfigFile, layer: ConfigFile, name: str, policy: str | None) -> None:
     """Replace the fields of an agent that an untrusted file narrows, and report its other fields as ignored."""
-    existing = _find(config.data, ("agents", name))
-    for field, value in _find(layer.data, ("agents", name)).items():
+    existing = _find_mapping(config.data, ("agents", name))
+    for field, value in _find_mapping(layer.data, ("agents", name)).items():
         key = ("agents", name, field)
         if existing.get(field) == value:
             continue
-        narrowed = _narrow(field, existing.get(field), value, policy)
+        narrowed = _narrow_value(field, existing.get(field), value, policy)
         if narrowed is None:
-            config.ignored.append(_ignore(layer, key, config.place(("agents", name))))
+            config.ignored.append(_make_ignored_error(layer, key, config.place(("agents", name))))
         else:
-            # Without a new place, so that relative paths and code in the entries still refer to the home.
+            # Without a new place, so that relative paths and code in the value are still resolved against the home.
             config.put(key, narrowed, ConfigFile(None))
 
 
-def _narrow(field: str, existing: Any, value: Any, policy: str | None) -> Json:
+def _narrow_value(field: str, existing: Any, value: Any, policy: str | None) -> Json:
     """Return the value if it narrows the existing one; None if it would replace or widen it."""
     if field == "confirmation_policy":
         return value if value is not None and is_narrow_policy(value, existing, policy) else None
@@ -217,7 +217,7 @@ def narrow_limits(existing: Mapping[str, Any] | None, value: Mapping[str, Any]) 
     return cast(JsonObject, {**bounds, **value})
 
 
-def _find(data: Mapping[str, Any], key: Key) -> dict[str, Any]:
+def _find_mapping(data: Mapping[str, Any], key: Key) -> dict[str, Any]:
     """Return the mapping at `key`; empty if it is missing."""
     value: Any = data
     for name in key:
@@ -225,8 +225,8 @@ def _find(data: Mapping[str, Any], key: Key) -> dict[str, Any]:
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
-def _ignore(layer: ConfigFile, key: Key, place: Place) -> PermissionDenied:
-    """Return the report about an ignored value; `place` is the home's value."""
+def _make_ignored_error(layer: ConfigFile, key: Key, place: Place) -> PermissionDenied:
+    """Return the error that reports an ignored value; `place` is that of the home's value."""
     ignored_place, path = layer.place(key), ".".join(map(str, key))
     folder = (layer.path or ignored_place.file).parent
     return PermissionDenied(

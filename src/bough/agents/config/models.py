@@ -50,7 +50,7 @@ def read_model(
     if entry.api_key:
         gate.require_named(place, "a key, whose owner may read what is sent with it")
     check_settings(entry.settings, place, gate)
-    return _fields(ModelEntry.model_validate(expand(values, env=env, where=f"models.{name}")))
+    return _make_fields(ModelEntry.model_validate(expand(values, env=env, where=f"models.{name}")))
 
 
 def check_settings(settings: Mapping[str, Any], place: Place, gate: CodeGate) -> None:
@@ -64,7 +64,7 @@ def check_settings(settings: Mapping[str, Any], place: Place, gate: CodeGate) ->
             gate.require_named(place, f"the model setting {name!r}")
 
 
-def _fields(entry: ModelEntry) -> dict[str, Any]:
+def _make_fields(entry: ModelEntry) -> dict[str, Any]:
     settings = dict(entry.settings)
     if entry.timeout is not None:
         settings["timeout"] = entry.timeout
@@ -82,13 +82,13 @@ def _fields(entry: ModelEntry) -> dict[str, Any]:
         case "ollama":
             return {**fields, "model": f"openai-chat:{entry.model_name}", "base_url": address or _OLLAMA}
         case "azure":
-            fields.pop("api_key", None)  # the model object has it
-            return {**fields, "model": _azure(entry)}
+            fields.pop("api_key", None)  # the model object contains the key
+            return {**fields, "model": _make_azure_model(entry)}
         case family:
             return {**fields, "model": f"{family}:{entry.model_name}"}
 
 
-def _azure(entry: ModelEntry) -> Any:
+def _make_azure_model(entry: ModelEntry) -> Any:
     """Return a model object, because a model string cannot contain the endpoint and API version of a deployment."""
     from pydantic_ai.models.openai import OpenAIChatModel
     from pydantic_ai.providers.azure import AzureProvider

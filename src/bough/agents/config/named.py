@@ -46,7 +46,7 @@ class NamedParts:
         return [tools[name] for name in requested] if tools.keys() >= set(requested) else None
 
     def find_hooks(self, recorded: Sequence[Mapping[str, Any]]) -> HookSet:
-        """Return the recorded hooks that the configuration has, either as a hook or only as its function.
+        """Return the recorded hooks for which the configuration has the hook itself or its function.
 
         An entry of `hooks` names a `Hook`, a list of hooks, a `HookSet`, or a function. Kind and matcher of a function
         are those in the log.
@@ -78,9 +78,9 @@ class NamedParts:
         Raises:
             Unavailable: A variable that an entry needs is not set.
         """
-        return Secrets({name: self._provider(name) for name in names if name in self._config.config.secrets})
+        return Secrets({name: self._make_provider(name) for name in names if name in self._config.config.secrets})
 
-    def _provider(self, name: str) -> EnvSecret | FileSecret:
+    def _make_provider(self, name: str) -> EnvSecret | FileSecret:
         file = self._config.require_secret(name)
         entry = self._config.config.secrets[name].model_dump(exclude_none=True)
         values = cast("dict[str, str]", expand(entry, env=self._config.env, where=f"secrets.{name}"))

@@ -98,10 +98,10 @@ class LocalWarehouse(DataSession, Warehouse):
         rows: list[JsonObject] = []
         for key, points in series.items():
             if target_series is None:
-                found_points = find_anomalies(points, threshold)
+                points_with_bounds = find_anomalies(points, threshold)
             else:
-                found_points = compare_to_history(points, target_series.get(key, [])[:horizon], threshold)
-            for point in found_points:
+                points_with_bounds = compare_to_history(points, target_series.get(key, [])[:horizon], threshold)
+            for point in points_with_bounds:
                 rows.append(
                     dict(zip(id_columns, key, strict=True))
                     | {
@@ -113,7 +113,7 @@ class LocalWarehouse(DataSession, Warehouse):
                         "anomaly_probability": point.anomaly_probability,
                     }
                 )
-        # Sorted only if the result will be truncated: a complete result remains in time order.
+        # Sorted only if the result will be truncated, so that a complete result stays in time order.
         if len(rows) > self.max_rows:
             rows.sort(key=lambda row: -row["anomaly_probability"])
         return _limit_rows(self, rows)
@@ -295,7 +295,10 @@ def analyze_segments(
         total: The segment of all rows.
         prune: Omit a segment whose metrics equal those of a segment that contains it.
     """
-    rows = [_describe_segment(segment, total, dimensions) for segment in (_prune(segments) if prune else segments)]
+    rows = [
+        _describe_segment(segment, total, dimensions)
+        for segment in (_remove_redundant(segments) if prune else segments)
+    ]
     rows.sort(key=lambda row: (-(row["apriori_support"] or 0), -(row["contribution"] or 0), row["contributors"]))
     return rows[:max_rows]
 
@@ -340,14 +343,14 @@ def _divide(a: float, b: float) -> float | None:
     return None if b == 0 else a / b
 
 
-def _prune(segments: Sequence[Segment]) -> list[Segment]:
+def _remove_redundant(segments: Sequence[Segment]) -> list[Segment]:
     """Return the segments without those whose sums equal the sums of a segment with a subset of their values."""
-    kept_values_by_sums: dict[tuple[Any, ...], list[frozenset[tuple[str, Any]]]] = {}
-    kept_segments: list[Segment] = []
+    values_by_sums: dict[tuple[Any, ...], list[frozenset[tuple[str, Any]]]] = {}
+    remaining_segments: list[Segment] = []
     for candidate in sorted(segments, key=lambda segment: len(segment.values)):
-        kept_values = kept_values_by_sums.setdefault((candidate.test, candidate.control), [])
+        values_with_same_sums = values_by_sums.setdefault((candidate.test, candidate.control), [])
         values = frozenset(candidate.values)
-        if not any(other < values for other in kept_values):
-            kept_values.append(values)
-            kept_segments.append(candidate)
-    return kept_segments
+        if not any(other < values for other in values_with_same_sums):
+            values_with_same_sums.append(values)
+            remaining_segments.append(candidate)
+    return remaining_segments

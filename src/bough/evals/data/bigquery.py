@@ -132,7 +132,7 @@ class BigQueryWarehouse:
             self._track_temporary(checked.sql)
             self._projects = _Projects(self._client, self._project)
             return {"status": "SUCCESS", "rows": []}
-        return self._limit(rows)
+        return self._limit_rows(rows)
 
     def forecast(
         self, project: str, history: str, time_column: str, value_column: str, horizon: int, id_columns: Sequence[str]
@@ -149,7 +149,7 @@ class BigQueryWarehouse:
             "confidence_level": CONFIDENCE,
         }
         arguments = ", ".join(f"{name} => {quote_literal(option)}" for name, option in options.items())
-        return self._limit(self._run(f"SELECT * FROM AI.FORECAST(({source}), {arguments})"))
+        return self._limit_rows(self._run(f"SELECT * FROM AI.FORECAST(({source}), {arguments})"))
 
     def detect_anomalies(
         self,
@@ -178,7 +178,9 @@ class BigQueryWarehouse:
         model = self._create_model(options, source)
         settings = f"STRUCT({quote_literal(threshold)} AS anomaly_prob_threshold)"
         target_argument = "" if target_source is None else f", ({target_source})"
-        return self._limit(self._run(f"SELECT * FROM ML.DETECT_ANOMALIES(MODEL {model}, {settings}{target_argument})"))
+        return self._limit_rows(
+            self._run(f"SELECT * FROM ML.DETECT_ANOMALIES(MODEL {model}, {settings}{target_argument})")
+        )
 
     def analyze_contribution(
         self,
@@ -204,7 +206,7 @@ class BigQueryWarehouse:
             "PRUNING_METHOD": pruning,
         }
         model = self._create_model(options, source)
-        return self._limit(self._run(f"SELECT * FROM ML.GET_INSIGHTS(MODEL {model})"))
+        return self._limit_rows(self._run(f"SELECT * FROM ML.GET_INSIGHTS(MODEL {model})"))
 
     def cluster_data(
         self, project: str, data: str, features: Sequence[str], clusters: int, id_columns: Sequence[str]
@@ -217,7 +219,7 @@ class BigQueryWarehouse:
         model = self._create_model(options, f"SELECT {columns} FROM ({source})")
         selected = ", ".join([*(f"`{name}`" for name in id_columns), "CENTROID_ID", "NEAREST_CENTROIDS_DISTANCE"])
         centroids = self._run(f"SELECT * FROM ML.CENTROIDS(MODEL {model})")
-        assignments = self._limit(self._run(f"SELECT {selected} FROM ML.PREDICT(MODEL {model}, ({source}))"))
+        assignments = self._limit_rows(self._run(f"SELECT {selected} FROM ML.PREDICT(MODEL {model}, ({source}))"))
         evaluation = self._run(f"SELECT * FROM ML.EVALUATE(MODEL {model})")
         return assignments | {"centroids": centroids, "evaluation": evaluation[0] if evaluation else {}}
 
@@ -255,7 +257,9 @@ class BigQueryWarehouse:
         Raises:
             QueryError: BigQuery parses the statement as another type, or the statement would read too many bytes.
         """
-        dry_run_job = _call_client(lambda: self._client.query(checked.sql, job_config=self._config(dry_run=True)))
+        dry_run_job = _call_client(
+            lambda: self._client.query(checked.sql, job_config=self._make_job_config(dry_run=True))
+        )
         # sqlglot and BigQuery are different parsers: a checked statement may run only if both find the same type.
         if dry_run_job.statement_type not in _STATEMENTS[checked.statement_type]:
             reason = f"BigQuery reads this as {dry_run_job.statement_type}, not as {checked.statement_type}"
@@ -269,7 +273,7 @@ class BigQueryWarehouse:
 
     def _run(self, sql: str) -> list[JsonObject]:
         """Run SQL and return at most `max_rows + 1` rows; the extra row shows that the result is truncated."""
-        job = _call_client(lambda: self._client.query(sql, job_config=self._config()))
+        job = _call_client(lambda: self._client.query(sql, job_config=self._make_job_config()))
         if self._session is None and self.write_mode != "blocked" and job.session_info is not None:
             self._session = str(job.session_info.session_id)
         try:
@@ -280,7 +284,7 @@ class BigQueryWarehouse:
             raise QueryError("SQL_TIMEOUT", f"the query was cancelled after {self._timeout_seconds:g} s") from error
         return [{name: plain_value(value) for name, value in row.items()} for row in rows]
 
-    def _config(self, *, dry_run: bool = False) -> Any:
+    def _make_job_config(self, *, dry_run: bool = False) -> Any:
         """Return the configuration of a job; unless write mode is `blocked`, the job runs in the session."""
         bigquery = import_module("google.cloud.bigquery")
         config = bigquery.QueryJobConfig(
@@ -307,7 +311,7 @@ class BigQueryWarehouse:
         elif isinstance(root, exp.Drop) and isinstance(root.this, exp.Table):
             self._temporary.discard(root.this.name.lower())
 
-    def _limit(self, rows: list[JsonObject]) -> JsonObject:
+    def _limit_rows(self, rows: list[JsonObject]) -> JsonObject:
         """Return a tool's result with the rows up to the limits of rows and bytes."""
         shown_rows: list[JsonObject] = []
         remaining_bytes = self._max_bytes
@@ -401,14 +405,14 @@ def _call_client(call: Callable[[], T], name: str | None = None) -> T:
     except exceptions.NotFound as error:
         if name is not None:
             raise KeyError(name) from error
-        raise QueryError("PROJECT_NOT_FOUND", _first_line(error)) from error
+        raise QueryError("PROJECT_NOT_FOUND", _take_first_line(error)) from error
     except (exceptions.BadRequest, exceptions.Forbidden) as error:
-        raise QueryError("SQL_FAILED", _first_line(error)) from error
+        raise QueryError("SQL_FAILED", _take_first_line(error)) from error
     except (exceptions.GoogleAPICallError, import_module("google.auth.exceptions").GoogleAuthError) as error:
-        raise QueryError("UNAVAILABLE", _first_line(error)) from error
+        raise QueryError("UNAVAILABLE", _take_first_line(error)) from error
 
 
-def _first_line(error: Any) -> str:
+def _take_first_line(error: Any) -> str:
     return (str(getattr(error, "message", "") or error).strip().splitlines() or ["it failed"])[0][:500]
 
 

@@ -121,7 +121,7 @@ def main(request_fd: int, response_fd: int) -> None:
 
 def _open_warehouse(settings: JsonObject) -> tuple[Any, Any]:
     """Return (connection, ibis backend) with the projects attached and everything else locked."""
-    # Before the imports and the files: native code that parses a file must already be limited.
+    # Before the imports and the files, because native code that parses a file must already be limited.
     _limit_resources(settings)
     import duckdb
     import ibis
@@ -219,8 +219,8 @@ def _describe_table(
         "columns": [
             {
                 "name": column,
-                "type": _column_type(type),
-                "mode": _column_mode(type),
+                "type": _name_column_type(type),
+                "mode": _name_column_mode(type),
                 "description": column_comments.get((*name, column), ""),
             }
             for column, type in schema.items()
@@ -228,17 +228,17 @@ def _describe_table(
     }
 
 
-def _column_mode(type: Any) -> str:
+def _name_column_mode(type: Any) -> str:
     """Return BigQuery's mode of a column with an ibis type."""
     if type.is_array():
         return "REPEATED"
     return "NULLABLE" if type.nullable else "REQUIRED"
 
 
-def _column_type(type: Any) -> str:
+def _name_column_type(type: Any) -> str:
     """Return BigQuery's name for an ibis type."""
     if type.is_array():
-        return _column_type(type.value_type)
+        return _name_column_type(type.value_type)
     if type.is_timestamp():
         return "TIMESTAMP" if type.timezone else "DATETIME"
     if type.is_decimal():

@@ -92,11 +92,11 @@ class DuckProcess:
             write_frame(self._request_fd, {"op": "interrupt"})
             if _is_readable(self._response_fd, INTERRUPT_SECONDS):
                 read_frame(self._response_fd)  # even a result, which the next request would otherwise read
-                return {"error": "SQL_TIMEOUT", "details": self._timeout_text()}
+                return {"error": "SQL_TIMEOUT", "details": self._describe_timeout()}
         self.close()
-        return {"error": "SQL_TIMEOUT", "details": self._timeout_text()}
+        return {"error": "SQL_TIMEOUT", "details": self._describe_timeout()}
 
-    def _timeout_text(self) -> str:
+    def _describe_timeout(self) -> str:
         return f"the query was cancelled after {self._timeout_seconds:g} s"
 
     def _start(self) -> None:
@@ -119,7 +119,7 @@ class DuckProcess:
                 start_new_session=True,
             )
         finally:
-            # With the child's ends open here, the end of the child would not end the pipe.
+            # While this process has the child's ends open, reading does not end when the child exits.
             os.close(child_reads)
             os.close(child_writes)
         settings: JsonObject = {
@@ -149,7 +149,7 @@ class DuckProcess:
         """Kill the process; its temporary tables are lost. The next request starts a new process."""
         process, self._process = self._process, None
         if process is not None:
-            with suppress(ProcessLookupError):  # it ended already
+            with suppress(ProcessLookupError):  # it has already ended
                 # The group that `start_new_session` created for the child, so that no grandchild survives.
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()

@@ -90,7 +90,7 @@ def check_sql(
         _check_nodes(root)
         tables = _Tables(project, catalog, mode)
         root = tables.resolve(root)
-        # Generated from the tree, without comments: the text that the model wrote is never sent to the database.
+        # Generated from the tree, without comments, so that the model's own text is never sent to the database.
         text = root.sql(dialect=dialect, comments=False, unsupported_level=ErrorLevel.IGNORE)
     except (SqlglotError, RecursionError) as error:
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error).splitlines()[0][:300]
@@ -258,7 +258,7 @@ class _Tables:
 
     def _qualify(self, node: exp.Table, project: str, dataset: str) -> None:
         self.names.add(f"{project}.{dataset}.{node.name}")
-        # Qualified and quoted: DuckDB must not resolve the name along its search path to another table.
+        # Qualified and quoted, so that DuckDB does not find another table of this name along its search path.
         node.set("this", exp.to_identifier(node.name, quoted=True))
         node.set("db", exp.to_identifier(dataset, quoted=True))
         node.set("catalog", exp.to_identifier(project, quoted=True))

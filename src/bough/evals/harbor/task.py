@@ -129,7 +129,7 @@ def list_tasks(folder: Path, pattern: str = "*") -> TaskListing:
 def _find_task_folders(folder: Path, depth: int) -> Iterator[Path]:
     """Yield `folder` if it is a task, else the tasks below it; `depth` is its own depth below the start."""
     if (folder / "task.toml").is_file() or (folder / "task.md").is_file():
-        # Not searched further: everything below belongs to this task.
+        # Not searched further, because everything below belongs to this task.
         yield folder
         return
     if depth == MAX_DEPTH:
@@ -170,87 +170,89 @@ class _TomlReader:
             name=self.folder.name,
             folder=self.folder,
             instruction=self._read_instruction(),
-            agent_timeout_seconds=self._number("agent", "timeout_sec", 600.0),
-            agent_user=self._text("agent", "user"),
-            verifier_timeout_seconds=self._number("verifier", "timeout_sec", 600.0),
-            verifier_user=self._text("verifier", "user") or "0:0",
-            verifier_env=self._texts("verifier", "env"),
-            solution_env=self._texts("solution", "env"),
-            build_timeout_seconds=self._number("environment", "build_timeout_sec", 600.0),
-            cpus=self._number("environment", "cpus", 1.0),
-            memory_bytes=self._size_bytes("memory_mb", "memory", 2048),
-            storage_bytes=self._size_bytes("storage_mb", "storage", 10240),
-            env=self._texts("environment", "env"),
-            workdir=self._workdir(),
-            image=self._text("environment", "docker_image"),
-            wants_network=self._wants_network(),
-            skill_roots=self._skill_roots(),
+            agent_timeout_seconds=self._read_number("agent", "timeout_sec", 600.0),
+            agent_user=self._read_text("agent", "user"),
+            verifier_timeout_seconds=self._read_number("verifier", "timeout_sec", 600.0),
+            verifier_user=self._read_text("verifier", "user") or "0:0",
+            verifier_env=self._read_texts("verifier", "env"),
+            solution_env=self._read_texts("solution", "env"),
+            build_timeout_seconds=self._read_number("environment", "build_timeout_sec", 600.0),
+            cpus=self._read_number("environment", "cpus", 1.0),
+            memory_bytes=self._read_size_bytes("memory_mb", "memory", 2048),
+            storage_bytes=self._read_size_bytes("storage_mb", "storage", 10240),
+            env=self._read_texts("environment", "env"),
+            workdir=self._read_workdir(),
+            image=self._read_text("environment", "docker_image"),
+            wants_network=self._requests_network(),
+            skill_roots=self._find_skill_roots(),
         )
 
-    def _table(self, name: str) -> JsonObject:
+    def _get_table(self, name: str) -> JsonObject:
         """Return a table of the file; empty if missing or if it is not a table."""
         value = self.data.get(name, {})
         if not isinstance(value, dict):
-            self._fault("type", f"[{name}] is not a table", name)
+            self._add_fault("type", f"[{name}] is not a table", name)
             self.data = {**self.data, name: {}}  # the fault is reported only once
             return {}
         return cast("JsonObject", value)
 
-    def _fault(self, code: Any, message: str, field: str) -> None:
+    def _add_fault(self, code: Any, message: str, field: str) -> None:
         self.faults.add(code, message, case=self.folder.name, field=field)
 
     def _refuse_unsupported(self) -> None:
         """Add a fault for each unsupported field or file, and for a missing test script."""
         for table, names in _UNSUPPORTED.items():
-            section = self.data if not table else self._table(table)
+            section = self.data if not table else self._get_table(table)
             for name in names:
                 if section.get(name):
-                    self._fault("unsupported", f"{name} is not supported", f"{table}.{name}".lstrip("."))
-        if self._table("environment").get("os", "linux") != "linux":
-            self._fault("unsupported", "only Linux images are supported", "environment.os")
-        if self._table("verifier").get("environment_mode", "shared") == "separate":
-            self._fault("unsupported", "a verifier with a separate image is not supported", "verifier.environment_mode")
+                    self._add_fault("unsupported", f"{name} is not supported", f"{table}.{name}".lstrip("."))
+        if self._get_table("environment").get("os", "linux") != "linux":
+            self._add_fault("unsupported", "only Linux images are supported", "environment.os")
+        if self._get_table("verifier").get("environment_mode", "shared") == "separate":
+            self._add_fault(
+                "unsupported", "a verifier with a separate image is not supported", "verifier.environment_mode"
+            )
         for name in ("docker-compose.yaml", "docker-compose.yml", "compose.yaml"):
             if (self.folder / "environment" / name).exists():
-                self._fault("unsupported", f"{name} is not supported: a task has one container", "environment")
+                self._add_fault("unsupported", f"{name} is not supported: a task has one container", "environment")
         if not (self.folder / "tests" / "test.sh").is_file():
-            self._fault("file-missing", "tests/test.sh does not exist", "tests")
+            self._add_fault("file-missing", "tests/test.sh does not exist", "tests")
 
     def _read_instruction(self) -> str:
         """Return the instruction without its canary lines; empty after adding a fault."""
         try:
             text = (self.folder / "instruction.md").read_text("utf-8")
         except FileNotFoundError:
-            self._fault("no-prompt", "instruction.md does not exist", "instruction.md")
+            self._add_fault("no-prompt", "instruction.md does not exist", "instruction.md")
             return ""
         except (OSError, ValueError) as error:
-            self._fault("not-utf8", f"instruction.md cannot be read: {error}", "instruction.md")
+            self._add_fault("not-utf8", f"instruction.md cannot be read: {error}", "instruction.md")
             return ""
         while match := _CANARY.match(text):
             text = text[match.end() :]
         if not text.strip():
-            self._fault("no-prompt", "instruction.md is empty", "instruction.md")
+            self._add_fault("no-prompt", "instruction.md is empty", "instruction.md")
         return text.strip()
 
-    def _number(self, table: str, name: str, default: float) -> float:
-        value: object = self._table(table).get(name, default)
+    def _read_number(self, table: str, name: str, default: float) -> float:
+        value: object = self._get_table(table).get(name, default)
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= MAX_SECONDS:
-            self._fault("type", f"{name} is {value!r}, not a number above 0", f"{table}.{name}")
+            self._add_fault("type", f"{name} is {value!r}, not a number above 0", f"{table}.{name}")
             return default
         return float(value)
 
-    def _size_bytes(self, megabytes_field: str, size_field: str, default_mb: int) -> int:
+    def _read_size_bytes(self, megabytes_field: str, size_field: str, default_mb: int) -> int:
         """Return a size of the environment in bytes.
 
         Args:
             megabytes_field: Name of the field with a number of megabytes.
             size_field: Name of the older field with a text such as `2G`, which takes precedence.
         """
-        table = self._table("environment")
+        table = self._get_table("environment")
         if size_field in table:
             match = _SIZE.match(str(table[size_field]))
             if match is None or float(match[1]) <= 0:
-                self._fault(
+                self._add_fault(
                     "type", f'{size_field} is {table[size_field]!r}, not a size like "2G"', f"environment.{size_field}"
                 )
                 return default_mb << 20
@@ -258,62 +260,64 @@ class _TomlReader:
             return int(float(match[1]) * 1024**exponent)
         value: object = table.get(megabytes_field, default_mb)
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 1:
-            self._fault(
+            self._add_fault(
                 "type", f"{megabytes_field} is {value!r}, not a number above 0", f"environment.{megabytes_field}"
             )
             return default_mb << 20
         return int(value) << 20
 
-    def _text(self, table: str, name: str) -> str | None:
+    def _read_text(self, table: str, name: str) -> str | None:
         """Return a string or an integer as a string; None if it is missing, empty or of another type."""
-        value: object = self._table(table).get(name)
+        value: object = self._get_table(table).get(name)
         if value is None or value == "":
             return None
         if isinstance(value, int) and not isinstance(value, bool):
             return str(value)
         if not isinstance(value, str):
-            self._fault("type", f"{name} is {value!r}, not a string", f"{table}.{name}")
+            self._add_fault("type", f"{name} is {value!r}, not a string", f"{table}.{name}")
             return None
         return value
 
-    def _texts(self, table: str, name: str) -> dict[str, str]:
+    def _read_texts(self, table: str, name: str) -> dict[str, str]:
         """Return a table of environment variables, without those whose name or value is invalid."""
-        value: object = self._table(table).get(name, {})
+        value: object = self._get_table(table).get(name, {})
         if not isinstance(value, dict):
-            self._fault("type", f"{name} is not a table of strings", f"{table}.{name}")
+            self._add_fault("type", f"{name} is not a table of strings", f"{table}.{name}")
             return {}
         texts: dict[str, str] = {}
         for key, text in cast("JsonObject", value).items():
             if not isinstance(text, str) or not _VARIABLE_NAME.match(key) or "\0" in text:
-                self._fault("type", f"{key!r} is not an environment variable with a string", f"{table}.{name}")
+                self._add_fault("type", f"{key!r} is not an environment variable with a string", f"{table}.{name}")
             else:
                 texts[key] = text
         return texts
 
-    def _workdir(self) -> str | None:
-        value = self._text("environment", "workdir")
+    def _read_workdir(self) -> str | None:
+        value = self._read_text("environment", "workdir")
         if value is not None and not value.startswith("/"):
-            self._fault("type", f"workdir {value!r} is not an absolute path", "environment.workdir")
+            self._add_fault("type", f"workdir {value!r} is not an absolute path", "environment.workdir")
             return None
         return value
 
-    def _wants_network(self) -> bool:
+    def _requests_network(self) -> bool:
         """Return whether the task requests network access; `network_mode` overrides `allow_internet`."""
-        table = self._table("environment")
+        table = self._get_table("environment")
         mode = table.get("network_mode")
         if mode is None:
             allowed = table.get("allow_internet", True)  # Harbor's default: public unless the task sets otherwise
             if not isinstance(allowed, bool):
-                self._fault("type", f"allow_internet is {allowed!r}, not true or false", "environment.allow_internet")
+                self._add_fault(
+                    "type", f"allow_internet is {allowed!r}, not true or false", "environment.allow_internet"
+                )
             return allowed is True
         if mode not in ("no-network", "public", "allowlist"):
-            self._fault("type", f"network_mode is {mode!r}", "environment.network_mode")
+            self._add_fault("type", f"network_mode is {mode!r}", "environment.network_mode")
         if mode == "allowlist":
-            self._fault("unsupported", "an allowlist of hosts is not supported", "environment.network_mode")
+            self._add_fault("unsupported", "an allowlist of hosts is not supported", "environment.network_mode")
         return mode == "public"
 
-    def _skill_roots(self) -> tuple[Path, ...]:
-        skills_dir = self._text("environment", "skills_dir")
+    def _find_skill_roots(self) -> tuple[Path, ...]:
+        skills_dir = self._read_text("environment", "skills_dir")
         candidates = [self.folder / "environment" / "skills", self.folder / "skills"]
         if skills_dir is not None and not skills_dir.startswith("/"):
             candidates.append(self.folder / "environment" / skills_dir)

@@ -110,7 +110,7 @@ class Trials:
         environment = self._make_environment(planned, task, workspace, private_folder)
         try:
             await environment.start()
-            # Written after the start: from here on the agent may have acted, and the attempt must not run twice.
+            # Written before the agent can act, because from then on the attempt must not run a second time.
             (private_folder / "begun").touch()
             try:
                 yield self._equip(spec, environment, seconds)
@@ -316,8 +316,8 @@ class ContainerEnvironment:
     async def verify(self, env: Mapping[str, str]) -> Reward:
         """Run `tests/test.sh` and return the reward that it wrote."""
         container = self._executor
-        # The order keeps the agent from writing its own reward: first all of its processes end, then the folders
-        # that the reward is read from are emptied, and only then do the tests become visible.
+        # This order prevents the agent from writing its own reward: first its processes end, then the folders of the
+        # reward are emptied, and only then do the tests become visible.
         await container.end_processes()
         changed_files = _list_changed_system_files(await container.list_changes(), self._initial_changes)
         await container.replace_folders("/logs", inside=("agent", "verifier"))

@@ -146,7 +146,7 @@ class Judge:
         self, case: JudgedCase, rubrics: Sequence[Rubric], vote: int, id: UUID, host: ConversationHost, folder: Path
     ) -> tuple[Ballot, Any]:
         """Ask the judge, and once more for missing verdicts; return (ballot by rubric id, usage)."""
-        # Each vote has another order, so that a bias for a position does not decide. Neutral ids hide hints in names.
+        # Each vote uses a different order, so that a position bias does not decide. Neutral ids hide hints in names.
         rotated = [*rubrics[vote % len(rubrics) :], *rubrics[: vote % len(rubrics)]]
         rubrics_by_alias = {f"r{number}": rubric for number, rubric in enumerate(rotated, 1)}
         anonymous = [Rubric(alias, rubric.property) for alias, rubric in rubrics_by_alias.items()]

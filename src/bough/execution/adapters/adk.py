@@ -88,7 +88,7 @@ def _decode_content(content: str | bytes) -> bytes:
 
 
 def _make_adk_result(result: base.CodeExecutionResult) -> Any:
-    """Return ADK's result for bough's."""
+    """Convert a result of bough to ADK's."""
     stderr = result.stderr.decode(errors="replace")
     if result.exit_code is None:
         stderr += f"\nended by {result.killed_by or f'signal {result.signal}'}"

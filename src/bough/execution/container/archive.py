@@ -1,4 +1,4 @@
-"""Copying files into and out of a container, as the tar archives that engines exchange."""
+"""Copy files into and out of a container, as the tar archives that engines exchange."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Running one command in a kept container through the engine's `exec`, which needs no program of bough inside.
+"""Run one command in a kept container through the engine's `exec`, which needs no program of bough inside.
 
 Source: ADK (every exec of a task has a timeout; one without hung a whole evaluation).
 """

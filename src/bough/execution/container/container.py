@@ -329,7 +329,7 @@ class ContainerCodeExecutor(CodeExecutorMixin):
                 return await asyncio.shield(running)
             except asyncio.CancelledError:
                 stop.set()
-                # The lock is held until the command has ended: its processes would disturb the next run.
+                # The lock is held until the command has ended, because its processes would disturb the next run.
                 await finish(asyncio.wait([running]))
                 raise
 
@@ -439,7 +439,7 @@ class ContainerCodeExecutor(CodeExecutorMixin):
     # One run.
 
     async def _run(self, plan: Plan) -> CodeExecutionResult:
-        """Prepare the workspace, start the first process, run the program, collect its output and remove its traces."""
+        """Prepare the workspace, start the first process, run the program, collect its output, and clean up."""
         workspace = await prepare_workspace(plan, self._run_directory, self._choose_identity(plan))
         run: ContainerRun | None = None
         try:

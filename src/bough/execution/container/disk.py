@@ -1,4 +1,4 @@
-"""Limiting the disk use of a kept container by measuring it, because quotas need a file system that supports them."""
+"""Limit the disk use of a kept container by measuring it, because quotas need a file system that supports them."""
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 from __future__ import annotations

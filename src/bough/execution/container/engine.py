@@ -1,4 +1,4 @@
-"""Connecting to a container engine of this machine, and explaining its errors."""
+"""Connect to a container engine of this machine, and explain its errors."""
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportMissingTypeStubs=false
 from __future__ import annotations

@@ -95,7 +95,7 @@ def mount_for_user(boundary):
     set_read_only("/")
     attach_tree(proc, "/proc")
     mount("tmpfs", MOUNT_ROOT, "tmpfs", MS_NOSUID | MS_NODEV, "size=64k,mode=755")
-    placed = {**boundary, "shown": {}, "read_only": {}}
+    mounted = {**boundary, "shown": {}, "read_only": {}}
     for number, ((kind, target), tree) in enumerate(trees.items()):
         mount_point = f"{MOUNT_ROOT}/{number}"
         if os.path.isdir(f"/proc/self/fd/{tree}"):
@@ -105,25 +105,28 @@ def mount_for_user(boundary):
         attach_tree(tree, mount_point)
         if kind == "read_only":
             set_read_only(mount_point)
-        placed[kind][target] = mount_point
+        mounted[kind][target] = mount_point
     for path, identity in boundary["guarded"]:
-        make_read_only(placed["shown"]["/work"], path, identity)
-    hide_namesakes(placed, boundary["system"])
-    placed["writable"] = [*placed["shown"], *(path for path in boundary["writable"] if path not in boundary["shown"])]
-    return placed
+        make_read_only(mounted["shown"]["/work"], path, identity)
+    cover_host_folders(mounted, boundary["system"])
+    mounted["writable"] = [
+        *mounted["shown"],
+        *(path for path in boundary["writable"] if path not in boundary["shown"]),
+    ]
+    return mounted
 
 
-def hide_namesakes(placed, needed):
+def cover_host_folders(boundary, needed):
     """Mount the sandbox's folders over the host's folders with the same paths, most importantly over `/tmp`.
 
     If a file does not exist in a mounted folder, many calls of sandlock (`mkdir`, `rename`, `truncate`) use the host's
     path with the same name. Landlock allows this, because the sandbox may use that folder's path.
 
     Args:
-        placed: The boundary with the paths of the mounts.
+        boundary: The boundary with the paths of the mounts.
         needed: Host folders that must remain visible; nothing is mounted over their parent folders.
     """
-    sources = placed["shown"] | placed["read_only"]
+    sources = boundary["shown"] | boundary["read_only"]
     for target in sources:
         is_nested = any(target.startswith(other + "/") for other in sources)
         is_needed = any(path.startswith(target + "/") for path in needed)
@@ -190,10 +193,12 @@ def probe(sandlock, python, folder, code):
     Before the output it writes `mounts`, or `names` if this process cannot create mounts. If the code fails, it writes
     the error to stderr and exits with 1.
     """
-    here = os.path.dirname(os.path.abspath(__file__))
-    readable = ["/usr", "/bin", "/lib", "/lib64", "/proc", here, *([folder] if folder else [])]
+    inside_folder = os.path.dirname(os.path.abspath(__file__))
+    readable = ["/usr", "/bin", "/lib", "/lib64", "/proc", inside_folder, *([folder] if folder else [])]
     boundary = sandlock.Sandbox(fs_readable=[path for path in readable if os.path.exists(path)], chroot="/")
-    result = boundary.run([python, "-I", "-S", "-c", code, here + "/program.py", here + "/init.py"], timeout=10)
+    result = boundary.run(
+        [python, "-I", "-S", "-c", code, inside_folder + "/program.py", inside_folder + "/init.py"], timeout=10
+    )
     if not result.success:
         sys.stderr.buffer.write(result.stderr)
         print(result.error or "a confined python exited with an error", file=sys.stderr)

@@ -148,13 +148,13 @@ def prepare_child(conf, status_fd):
     signal.signal(signal.SIGINT, signal.default_int_handler)
     set_limits(conf["limits"])
     if conf.get("stays"):
-        offer_to_die_first()
+        make_first_oom_victim()
     # After the fork: the filter contains the program's pid, which is unknown before.
     if "filter" in conf:
         set_filter(conf["filter"].replace(PROGRAM_PID, os.getpid().to_bytes(4, sys.byteorder)))
 
 
-def offer_to_die_first():
+def make_first_oom_victim():
     """Make the out-of-memory killer choose the program before the first process, which must report the kill."""
     with open("/proc/self/oom_score_adj", "w") as target:
         target.write("1000")

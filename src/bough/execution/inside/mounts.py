@@ -31,9 +31,9 @@ def check(result, operation):
 
 def mount(source, target, kind, flags, options=None):
     """Create or change one mount."""
-    words = [None if word is None else os.fsencode(word) for word in (source, target, kind)]
+    encoded_arguments = [None if argument is None else os.fsencode(argument) for argument in (source, target, kind)]
     data = None if options is None else options.encode()
-    check(LIBC.mount(*words, ctypes.c_ulong(flags), data), "mount " + target)
+    check(LIBC.mount(*encoded_arguments, ctypes.c_ulong(flags), data), "mount " + target)
 
 
 def clone_tree(fd):

@@ -1,4 +1,4 @@
-"""Turning a forked process into the program: another executable, or a Python file in this interpreter.
+"""Turn a forked process into the program: another executable, or a Python file in this interpreter.
 
 Run as `python3 -I -S program.py FILE PATH0 [ARG…]`, it executes a Python file, and is not a first process.
 """
@@ -80,11 +80,12 @@ def add_site(paths):
     else:
         sys.path += paths
         sys.meta_path.append(PackageStartup)
-    import _sitebuiltins as made
+    import _sitebuiltins
 
-    end = "Ctrl-D (i.e. EOF)"
-    builtins.quit, builtins.exit = made.Quitter("quit", end), made.Quitter("exit", end)
-    builtins.help = made._Helper()
+    eof_hint = "Ctrl-D (i.e. EOF)"
+    builtins.quit = _sitebuiltins.Quitter("quit", eof_hint)
+    builtins.exit = _sitebuiltins.Quitter("exit", eof_hint)
+    builtins.help = _sitebuiltins._Helper()
 
 
 def add_packages():
@@ -106,9 +107,9 @@ class PackageStartup:
 
 
 def add_python_path(value):
-    """Put the folders of PYTHONPATH behind the program's own, as without `-I`, and return those that were added."""
+    """Insert the folders of PYTHONPATH after the program's own folder, as without `-I`; return those that were new."""
     added = [path for path in value.split(":") if path and path not in sys.path]
-    # At 1: the program's own folder stays first, so that a package cannot take the place of a module beside it.
+    # At 1, after the program's own folder, so that no package shadows a module in that folder.
     sys.path[1:1] = added
     return added
 

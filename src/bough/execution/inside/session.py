@@ -23,7 +23,7 @@ import init
 import program
 
 
-def move_high(fd):
+def move_to_highest(fd):
     """Move a descriptor to the highest free number, which programs do not use; return the new number."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     for number in range(limit - 1, 2, -1):
@@ -87,7 +87,7 @@ def show_error():
     traceback.print_exception(kind, error.with_traceback(trace), trace)
 
 
-def run_here(conf, namespace):
+def run_in_namespace(conf, namespace):
     """Execute the code of a call in the persistent namespace; return its wait status."""
     sys.argv = list(conf["argv"])
     added = program.add_python_path(conf["env"].get("PYTHONPATH", ""))
@@ -129,7 +129,7 @@ def handle_call(fds, namespace, control):
     reap()
     conf_fd, stdin, stdout, stderr, answer_fd = fds
     conf = init.read_configuration(str(conf_fd))
-    answer_fd = move_high(answer_fd)
+    answer_fd = move_to_highest(answer_fd)
     open_streams(stdin, stdout, stderr)
     os.write(answer_fd, b"r\n")
     usage_before = resource.getrusage(resource.RUSAGE_SELF)
@@ -137,7 +137,7 @@ def handle_call(fds, namespace, control):
         os.chdir(conf["cwd"])
         os.environ.clear()
         os.environ.update(conf["env"])
-        status = run_here(conf, namespace) if conf["in_session"] else run_child(conf, answer_fd)
+        status = run_in_namespace(conf, namespace) if conf["in_session"] else run_child(conf, answer_fd)
     except OSError as error:
         os.write(answer_fd, b"e %d\n" % (error.errno or 5))
         status = 127 << 8
@@ -160,7 +160,7 @@ def main():
     """Handle calls until the host has exited."""
     program.add_site(None)
     program.hide_own_modules()
-    control = socket.socket(fileno=move_high(os.dup(0)))
+    control = socket.socket(fileno=move_to_highest(os.dup(0)))
     close_streams()
     module = type(sys)("__main__")
     module.__builtins__ = __builtins__

@@ -1,4 +1,4 @@
-"""Capturing the output of a program in limited memory: head and tail are stored, the middle is only counted."""
+"""Capture the output of a program in limited memory: head and tail are stored, the middle is only counted."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import os
 import select
 
-_DRAINED_CHUNKS = 16
+_MAX_DRAINED_CHUNKS = 16
 
 
 class HeadTail:
@@ -54,7 +54,7 @@ class Pipe:
     """A pipe that the event loop reads into a `HeadTail` until all writers have closed it.
 
     Attributes:
-        kept: The captured output.
+        captured: The captured output.
         write_fd: The writing end, for the program; -1 after `close_writing_end`.
         ended: Done when everything is read, or the pipe was closed.
     """
@@ -62,7 +62,7 @@ class Pipe:
     CHUNK_BYTES = 1 << 18
 
     def __init__(self, limit_bytes: int) -> None:
-        self.kept = HeadTail(limit_bytes)
+        self.captured = HeadTail(limit_bytes)
         self._read_fd, self.write_fd = os.pipe()
         os.set_blocking(self._read_fd, False)
         self._loop = asyncio.get_running_loop()
@@ -76,8 +76,8 @@ class Pipe:
             self.write_fd = -1
 
     def drain(self) -> None:
-        """Read everything that is in the pipe, but at most `_DRAINED_CHUNKS` chunks if a program keeps writing."""
-        for _ in range(_DRAINED_CHUNKS):
+        """Read everything that is in the pipe, but at most `_MAX_DRAINED_CHUNKS` chunks if a program keeps writing."""
+        for _ in range(_MAX_DRAINED_CHUNKS):
             if self._read_fd < 0 or not select.select([self._read_fd], [], [], 0)[0]:
                 return
             self._read()
@@ -100,6 +100,6 @@ class Pipe:
         except OSError:
             data = b""
         if data:
-            self.kept.add(data)
+            self.captured.add(data)
         else:
             self.close()

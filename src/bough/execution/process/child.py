@@ -1,4 +1,4 @@
-"""Starting a process tree, waiting until it ends, and stopping it at its timeout.
+"""Start a process tree, wait until it ends, and stop it at its timeout.
 
 The first process of the tree is bough's (`inside/init.py` or `inside/keeper.py`). It reports on a socket, the status
 socket, how the program ended. The run time, and the reason why a tree was stopped, are never taken from its reports.

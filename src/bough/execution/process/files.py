@@ -1,4 +1,4 @@
-"""Writing files into a workspace and reading them back, without following a link.
+"""Write files into a workspace and read them back, without following a link.
 
 A program may have replaced any entry of the workspace by a link, a pipe or a device. So a path is opened name by name,
 relative to a folder's descriptor and with `O_NOFOLLOW`.
@@ -86,7 +86,7 @@ class Walk:
     guards: Guards = NO_GUARDS
     reports_guarded: bool = False
     skipped: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
-    _seen: int = 0
+    _entry_count: int = 0
 
     def entries(self, root_fd: int) -> Iterator[FolderEntry]:
         """Yield every entry below `root_fd` that is not a folder, up to `max_entries` and `max_depth`. O(entries)."""
@@ -98,12 +98,12 @@ class Walk:
                 yield entry
 
     def _read(self, folder: Folder) -> None:
-        folder.names = sorted(list_names(folder.fd, self.max_entries + 1 - self._seen), reverse=True)
+        folder.names = sorted(list_names(folder.fd, self.max_entries + 1 - self._entry_count), reverse=True)
 
     def _skip(self, folder: Folder, name: str) -> bool:
         """Whether to omit an entry, because it is guarded or the limit of entries is reached; record it if required."""
-        self._seen += 1
-        if self._seen > self.max_entries:
+        self._entry_count += 1
+        if self._entry_count > self.max_entries:
             self._skip_once("*", "too many entries")
             return True
         parts = (*folder.parts, name)
@@ -171,8 +171,8 @@ def collect(
         if not entry.path.isprintable():
             walk.skipped.append((ascii(entry.path), "the name has control characters or is not UTF-8"))
             continue
-        bytes_left = limits.output_bytes - total if len(files) < limits.output_files else -1
-        outcome = _read_output(entry, bytes_left, limits)
+        remaining_bytes = limits.output_bytes - total if len(files) < limits.output_files else -1
+        outcome = _read_output(entry, remaining_bytes, limits)
         if isinstance(outcome, File):
             files.append(outcome)
             total += len(outcome.content)
@@ -195,29 +195,29 @@ def _matches(parts: list[str], pattern: list[str]) -> bool:
     return bool(parts) and fnmatchcase(parts[0], pattern[0]) and _matches(parts[1:], pattern[1:])
 
 
-def _read_output(entry: FolderEntry, left_bytes: int, limits: ExecutionLimits) -> File | str:
+def _read_output(entry: FolderEntry, remaining_bytes: int, limits: ExecutionLimits) -> File | str:
     """Return a file with its content, or the reason why it is skipped."""
     if not stat.S_ISREG(entry.state.st_mode):
         return "not a regular file"
     if entry.state.st_nlink != 1:
         return "more than one link"
-    if left_bytes < 0:
+    if remaining_bytes < 0:
         return f"more than {limits.output_files} files"
-    if entry.state.st_size > left_bytes:
+    if entry.state.st_size > remaining_bytes:
         return f"more than {limits.output_bytes} bytes in total"
     try:
-        return _read_content(entry, left_bytes)
+        return _read_content(entry, remaining_bytes)
     except OSError as error:  # for example because of its mode; the other files are still returned
         return (error.strerror or "unreadable").lower()
 
 
-def _read_content(entry: FolderEntry, left_bytes: int) -> File | str:
+def _read_content(entry: FolderEntry, remaining_bytes: int) -> File | str:
     """Return a file with its content, or why it is skipped if it has changed since it was listed."""
     with open(os.open(entry.name, FILE, dir_fd=entry.folder_fd), "rb") as source:
         state = os.fstat(source.fileno())
         if (state.st_dev, state.st_ino) != (entry.state.st_dev, entry.state.st_ino):
             return "changed while it was read"
-        content = source.read(left_bytes + 1)
-    if len(content) > left_bytes:
+        content = source.read(remaining_bytes + 1)
+    if len(content) > remaining_bytes:
         return "grew while it was read"
     return File(path=entry.path, content=content, mode=stat.S_IMODE(state.st_mode) & 0o777)

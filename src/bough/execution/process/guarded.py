@@ -52,17 +52,17 @@ class GuardedEntries:
     """The guarded files and folders of a workspace before a run.
 
     Attributes:
-        found: The guarded entries, outer ones first.
+        entries: The guarded entries, outer ones first.
         unreadable: Folders that could not be read.
     """
 
-    found: tuple[GuardedEntry, ...] = ()
+    entries: tuple[GuardedEntry, ...] = ()
     unreadable: frozenset[FileIdentity] = frozenset()
 
     @property
     def mountable(self) -> tuple[GuardedEntry, ...]:
         """The entries that are not links, outer ones first."""
-        return tuple(entry for entry in self.found if entry.link is None)
+        return tuple(entry for entry in self.entries if entry.link is None)
 
     def covers(self, other: GuardedEntries) -> bool:
         """Whether these entries include every mountable entry of `other`, under any path."""
@@ -146,14 +146,14 @@ def set_aside(root_fd: int, guards: Guards, before: GuardedEntries) -> list[tupl
     renamed, even if the run has moved its parent folder, unless it is now a link to another target. Missing guarded
     links are restored. Must be called after all processes of the run have ended.
     """
-    earlier_links = {entry.identity: entry.link for entry in before.found}
+    earlier_links = {entry.identity: entry.link for entry in before.entries}
     renamed: list[tuple[str, str]] = []
     for entry in _GuardedWalk(guards, before=before).entries(root_fd):
         try:
             link = os.readlink(entry.name, dir_fd=entry.folder_fd) if entry.is_link else None
         except OSError:  # removed or replaced meanwhile, so it is not the earlier link
             link = None
-        # The target too: a link can be removed, and what is made in its place may have the same inode number.
+        # The target is compared too, because a new entry may get the inode number of a removed link.
         if identity_of(entry.state) in earlier_links and earlier_links[identity_of(entry.state)] == link:
             continue
         new_name = f"{entry.name[:200]}.removed-{secrets.token_hex(4)}"
@@ -165,7 +165,7 @@ def set_aside(root_fd: int, guards: Guards, before: GuardedEntries) -> list[tupl
         except OSError as error:
             reason = f"{GUARDED_NAME}, cannot be renamed: {error.strerror}"
         renamed.append((entry.path, reason))
-    for entry in before.found:
+    for entry in before.entries:
         if entry.link is not None:
             _restore_link(root_fd, entry.path, entry.link)
     return renamed
@@ -211,8 +211,8 @@ class _GuardedWalk:
         self._guards = guards
         self._names = guards.names | guards.top | {path.rpartition("/")[2].casefold() for path in guards.paths}
         self._earlier_unreadable = None if before is None else before.unreadable
-        self._earlier_identities = None if before is None else {entry.identity for entry in before.found}
-        self._root_was_repository = before is None or any(entry.path == "HEAD" for entry in before.found)
+        self._earlier_identities = None if before is None else {entry.identity for entry in before.entries}
+        self._root_was_repository = before is None or any(entry.path == "HEAD" for entry in before.entries)
         self.unreadable: set[FileIdentity] = set()
 
     def entries(self, root_fd: int) -> Generator[FolderEntry]:
@@ -230,7 +230,7 @@ class _GuardedWalk:
         with os.scandir(folder.fd) as entries:
             names = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
         if ".git" in self._guards.names and is_repository([name for name, _ in names]):
-            is_root = folder.above is None
+            is_root = folder.parent is None
             if not is_root:
                 if self._earlier_identities is None:
                     folder.names = [os.curdir]

@@ -1,4 +1,4 @@
-"""Choosing the user of a run.
+"""Choose the user of a run.
 
 - If the caller is an ordinary user: this user, in a user namespace that maps no other.
 - If the caller is root and the workspace is new: an unprivileged uid that no other run and no person has.

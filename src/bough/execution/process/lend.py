@@ -1,4 +1,4 @@
-"""Lending a workspace: changing the owner of its files from root to the uid of its runs, and back.
+"""Lend a workspace: change the owner of its files from root to the uid of its runs, and back.
 
 A change of owner changes the ctime of a file, by which changed files are detected. So a folder is lent before its first
 run, and returned when its executor is closed or the folder was idle. The groups of files do not change, except that

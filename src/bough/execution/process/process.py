@@ -1,4 +1,4 @@
-"""Running one plan on this machine: preparing its folders, starting, watching, collecting files, cleaning up."""
+"""Run one plan on this machine: prepare its folders, start and watch its processes, collect its files, clean up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Converting the end of a process tree to the result of a run, for all executors on this machine."""
+"""Convert the end of a process tree to the result of a run, for all executors on this machine."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ def build_result(
         _check_started(plan, ended)
     exit_code, signal = _parse_status(ended)
     return CodeExecutionResult(
-        stdout=ended.stdout.kept.value(),
-        stderr=ended.stderr.kept.value(),
+        stdout=ended.stdout.captured.value(),
+        stderr=ended.stderr.captured.value(),
         exit_code=exit_code,
         signal=signal,
         timed_out=ended.killed_by == "timeout",
         killed_by=ended.killed_by or ("memory" if memory_ran_out and signal == _SIGKILL else None),
-        stdout_truncated=ended.stdout.kept.truncated,
-        stderr_truncated=ended.stderr.kept.truncated,
-        stdout_bytes=ended.stdout.kept.total_bytes,
-        stderr_bytes=ended.stderr.kept.total_bytes,
+        stdout_truncated=ended.stdout.captured.truncated,
+        stderr_truncated=ended.stderr.captured.truncated,
+        stdout_bytes=ended.stdout.captured.total_bytes,
+        stderr_bytes=ended.stderr.captured.total_bytes,
         output_files=collected.files,
         output_skipped=collected.skipped,
         wall_seconds=ended.wall_seconds,
@@ -70,7 +70,7 @@ def _parse_status(ended: ProcessEnd) -> tuple[int | None, int | None]:
 
 
 def _check_started(plan: Plan, ended: ProcessEnd) -> None:
-    """Raise if the program was never started: the exit code of its process looks like the program's own.
+    """Raise if the program was never started, because the exit code alone cannot tell this from the program's own.
 
     Raises:
         Conflict: A mounted file was replaced before the start.
@@ -87,7 +87,7 @@ def _check_started(plan: Plan, ended: ProcessEnd) -> None:
             details={"errno": ended.start_errno, "argv": list(plan.argv)},
         )
     if not ended.was_ready:
-        message = ended.stderr.kept.value().decode(errors="replace").strip()[-500:]
+        message = ended.stderr.captured.value().decode(errors="replace").strip()[-500:]
         raise ExecutorError(
             f"The sandbox could not be created: {message or 'it exited without an error message'}.",
             hint="Run `bough doctor`.",

@@ -74,7 +74,7 @@ class RunDirectory:
     def remove(self, folder: str) -> None:
         """Remove the folder of a run. A large one is renamed, and another thread removes it."""
         deadline = time.monotonic() + REMOVE_SECONDS
-        if tree.remove(folder, is_over=lambda: time.monotonic() > deadline):
+        if tree.remove(folder, should_stop=lambda: time.monotonic() > deadline):
             return
         with self._lock:
             if self._path is not None:
@@ -96,7 +96,7 @@ class RunDirectory:
         deadline = time.monotonic() + CLOSE_SECONDS
         if remover is not None:
             remover.close(deadline)
-        is_removed = path is None or tree.remove(path, is_over=lambda: time.monotonic() > deadline)
+        is_removed = path is None or tree.remove(path, should_stop=lambda: time.monotonic() > deadline)
         if janitor is not None:
             janitor.close(wait=is_removed)
 
@@ -144,7 +144,7 @@ class Remover:
     def _remove_queued(self) -> None:
         while (folder := self._folders.get()) is not None:
             try:
-                tree.remove(folder, is_over=lambda: self._is_stopped)
+                tree.remove(folder, should_stop=lambda: self._is_stopped)
             except OSError as error:
                 _log.warning("cannot remove the folder of a run; it is removed when the executor is closed: %s", error)
 
@@ -155,24 +155,24 @@ read -r _
 folder=$1 token=$2
 shift 2
 for round in 1 2 3 4 5 6 7 8 9 10; do
-    left=
+    remaining=
     for parent do
         for group in "$parent/$token"-*; do
             [ -d "$group" ] || continue
             while read -r pid; do kill -9 "$pid"; done < "$group/cgroup.procs"
-            rmdir "$group" || left=1
+            rmdir "$group" || remaining=1
         done
     done
-    [ "$left" ] || break
+    [ "$remaining" ] || break
     sleep 0.1
 done
 [ -d "$folder" ] || exit 0
-for note in "$folder"/lent-*; do
-    [ -d "$note/." ] || continue
-    name=${note##*/lent-}
+for loan in "$folder"/lent-*; do
+    [ -d "$loan/." ] || continue
+    name=${loan##*/lent-}
     uid=${name%%-*} rest=${name#*-}
     gid=${rest%%-*}
-    exec 9<"$note"
+    exec 9<"$loan"
     # The owner's lock may outlive its pipe for a moment: descriptors of a killed process are closed one by one.
     if command -v flock >/dev/null; then
         for round in 1 2 3 4 5 6 7 8 9 10; do
@@ -182,8 +182,8 @@ for note in "$folder"/lent-*; do
         done
         [ "$locked" ] || continue
     fi
-    find "$note/" -xdev -gid "$uid" -exec chgrp -h "$gid" {} +
-    find "$note/" -xdev -uid "$uid" -exec chown -h 0 {} +
+    find "$loan/" -xdev -gid "$uid" -exec chgrp -h "$gid" {} +
+    find "$loan/" -xdev -uid "$uid" -exec chown -h 0 {} +
 done
 chmod -R u+rwX "$folder"
 rm -rf "$folder"

@@ -1,4 +1,4 @@
-"""Watching the resources of a run that the kernel does not limit: disk, number of files, memory of all processes.
+"""Watch the resources of a run that the kernel does not limit: disk, number of files, memory of all processes.
 
 Measurements run in another thread, in short slices, so they never delay a timeout. Between two measurements a program
 can exceed its limit.

@@ -152,6 +152,10 @@ class BubblewrapRung:
 
     def launch(self, plan: Plan, workspace: Workspace) -> Launch:
         """Return the bubblewrap command that runs `plan`; the caller closes `pass_fds` after starting it."""
+        return self._make_launch(plan, workspace)
+
+    def _make_launch(self, plan: Plan, workspace: Workspace, *, extra_mounts: Sequence[str] = ()) -> Launch:
+        """Return the launch of a plan. `extra_mounts` are options for mounts in addition to those of the plan."""
         identity = workspace.identity
         is_online = bool(plan.request.network.domains)
         filter_code = self._network_filter if is_online else self._filter
@@ -164,7 +168,8 @@ class BubblewrapRung:
             *self._isolation_options(identity, filter_fd, tmp_bytes=plan.request.limits.tmp_bytes),
             *self._mount_options(plan, workspace),
             *("--perms", "0444", "--file", str(passwd_fd), "/etc/passwd"),
-            *("--remount-ro", "/", "--chdir", "/"),
+            *extra_mounts,
+            *("--remount-ro", "/", "--chdir", "/"),  # last, because mount points cannot be created afterwards
             *("--", self._interpreter.path, "-I", "-S", "-X", "utf8", "-c", FIRST.format(init_fd)),
             *("start", CONF, STATUS),
         ]
@@ -221,16 +226,11 @@ class BubblewrapRung:
     def session(self, plan: Plan, workspace: Workspace) -> Launch:
         """Return the launch of a persistent interpreter, whose stdin must be a socket."""
         argv = (self._interpreter.path, "-I", "-S", "-X", "utf8", f"{_INSIDE}/session.py")
-        launched = self.launch(replace(plan, python=None, argv=argv, cwd=WORK), workspace)
+        session_plan = replace(plan, python=None, argv=argv, cwd=WORK)
+        launch = self._make_launch(session_plan, workspace, extra_mounts=_inside_options())
         open_files = plan.request.limits.open_files + _SESSION_FDS
         limits = {**resource_limits(plan, count_processes=True), "NOFILE": open_files}
-        position = launched.argv.index("--remount-ro", launched.argv.index(WORK))
-        inside_options = [*_parent_options(_INSIDE), "--ro-bind", INSIDE, _INSIDE]
-        return replace(
-            launched,
-            argv=[*launched.argv[:position], *inside_options, *launched.argv[position:]],
-            configuration={**launched.configuration, "limits": limits},
-        )
+        return replace(launch, configuration={**launch.configuration, "limits": limits})
 
     def _warm_mount_options(self, plan: Plan, folder: str) -> list[str]:
         """Return the options for the mounts of a zygote.
@@ -238,7 +238,7 @@ class BubblewrapRung:
         Mounts outside of `/work` are mounted at their targets. The workspace and mounts below `/work` are mounted where
         each run finds them to mount them again.
         """
-        options = [*_parent_options(_INSIDE), "--ro-bind", INSIDE, _INSIDE, "--bind", folder, _RUNS]
+        options = [*_inside_options(), "--bind", folder, _RUNS]
         for folder_inside in (WORK, CODE_FOLDER, _EMPTY):
             options += _parent_options(f"{folder_inside}/x")  # creates the folder itself
         if plan.workspace is not None:
@@ -333,6 +333,11 @@ def _parent_options(path: str) -> list[str]:
     for folder in reversed(PurePosixPath(path).parents[:-1]):
         arguments += ["--perms", "0755", "--dir", str(folder)]
     return arguments
+
+
+def _inside_options() -> list[str]:
+    """Return the options that mount the folder of bough's own programs."""
+    return [*_parent_options(_INSIDE), "--ro-bind", INSIDE, _INSIDE]
 
 
 def _system_options(interpreter: Interpreter) -> tuple[str, ...]:

@@ -327,7 +327,7 @@ class Sessions:
             self._counts["stateful"] += 1
             try:
                 return await self._run_once(key, plan)
-            except _InterpreterExitedError:  # nothing of this run was started, so it runs in a new interpreter
+            except _InterpreterExitedError:  # before this run started, so it can run in a new interpreter
                 return await self._run_once(key, plan)
 
     async def _run_once(self, key: Key, plan: Plan) -> CodeExecutionResult:
@@ -339,16 +339,16 @@ class Sessions:
         session, workspace = await self._get_session(key, plan)
         lost_reason = self._lost_reasons.pop(key, None)
         self._mark_used(key)
-        reason = "cancelled"
+        end_reason = "cancelled"
         try:
             result = await self._run_in_session(plan, session, workspace)
-            reason = result.killed_by or "crashed"
+            end_reason = result.killed_by or "crashed"
         except _InterpreterExitedError:
-            reason = "crashed"
+            end_reason = "crashed"
             raise
         finally:
             if not session.alive:
-                await finish(self._end_session(key, reason))
+                await finish(self._end_session(key, end_reason))
         lost_reason = self._lost_reasons.get(key, lost_reason)
         return replace(result, state_lost=lost_reason is not None, state_lost_reason=lost_reason)
 

@@ -77,8 +77,8 @@ def _assess_text(text: str, context: ShellContext) -> Iterator[RiskFinding]:
     for name in script.assignments:
         if _CONTROL_VARIABLES.fullmatch(name):
             yield RiskFinding(Risk.HIGH, f"setting {name} changes the effects of other commands")
-    # All assignments and functions apply to all commands, because branches, loops and functions may run in another
-    # order than the text.
+    # All assignments and functions apply to all commands, because branches, loops and functions may run in an order
+    # that differs from the text.
     derived = _derive_context(script, context)
     for command in script.commands:
         yield from _assess_command(command, derived)
@@ -133,26 +133,26 @@ def _assess_command(command: ShellCommand, context: ShellContext) -> Iterator[Ri
         yield RiskFinding(Risk.UNKNOWN, f"which command runs depends on {name.text[:60]!r}")
 
 
-def _assess_named(call: ShellCall, written: str) -> Iterator[RiskFinding]:
-    """Yield the findings about a command with a known name, which is `written` with its folder."""
+def _assess_named(call: ShellCall, typed_name: str) -> Iterator[RiskFinding]:
+    """Yield the findings about a command with a known name; `typed_name` includes its folder."""
     rule = RULES.get(call.name) or prefix_rule(call.name)
     if rule is not None:
         yield from rule(call)
         # `/tmp/ls` is not `ls`: a program outside of the system's folders may do anything.
-        is_outside = "/" in written and leads_outside(written, workspace=call.context.workspace)
-        if is_outside and not _is_system_program(written):
-            yield RiskFinding(Risk.UNKNOWN, f"{written[:60]!r} is a program from outside the workspace")
-    elif call.name in call.context.functions and "/" not in written:
-        return  # the commands of the function's body are assessed by themselves
+        is_outside = "/" in typed_name and leads_outside(typed_name, workspace=call.context.workspace)
+        if is_outside and not _is_system_program(typed_name):
+            yield RiskFinding(Risk.UNKNOWN, f"{typed_name[:60]!r} is a program from outside the workspace")
+    elif call.name in call.context.functions and "/" not in typed_name:
+        return  # the commands of the function's body are assessed separately
     else:
-        yield RiskFinding(Risk.UNKNOWN, f"the command {written[:60]!r} is unknown")
+        yield RiskFinding(Risk.UNKNOWN, f"the command {typed_name[:60]!r} is unknown")
         yield from suffix_findings(call)
         # Arguments may be paths, and those of credentials raise the risk. UNKNOWN findings about them add nothing.
         yield from (finding for finding in call.reads() if finding.risk is not Risk.UNKNOWN)
 
 
-def _is_system_program(written: str) -> bool:
-    return bool(re.match(r"(/usr(/local)?)?/s?bin/[^/]+$", written))
+def _is_system_program(typed_name: str) -> bool:
+    return bool(re.match(r"(/usr(/local)?)?/s?bin/[^/]+$", typed_name))
 
 
 def _assess_redirect(redirect: Redirect, context: ShellContext) -> Iterator[RiskFinding]:

@@ -117,7 +117,7 @@ class ShellCall:
         """Yield an UNKNOWN finding for the first word without a known value."""
         for word in self.args if words is None else words:
             if not word.is_known:
-                yield RiskFinding(Risk.UNKNOWN, f"the arguments of `{self.name}` depend on {_short(word.text)}")
+                yield RiskFinding(Risk.UNKNOWN, f"the arguments of `{self.name}` depend on {_shorten(word.text)}")
                 return
 
     def reads(self, words: Iterable[Word] | None = None) -> Iterator[RiskFinding]:
@@ -161,5 +161,5 @@ def base_name(word: Word) -> str:
     return os.path.basename(word.text.rstrip("/"))
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
     return repr(text if len(text) <= 60 else text[:57] + "…")

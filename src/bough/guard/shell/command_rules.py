@@ -38,42 +38,45 @@ _NAMES: tuple[tuple[Rule, str], ...] = (
     (files.copy, "cp install"),
     (files.link, "ln link"),
     (files.dd, "dd"),
-    (files.mode, "chmod"),
-    (files.owner, "chown chgrp"),
+    (files.change_mode, "chmod"),
+    (files.change_owner, "chown chgrp"),
     (files.find, "find fd"),
     (files.sed, "sed gsed"),
     (files.awk, "awk gawk mawk nawk"),
     (files.archive, "tar bsdtar zip unzip 7z cpio ar"),
     (files.change_folder, "cd pushd chdir"),
-    (files.history, "history"),
-    (files.environment, "printenv"),
-    (files.date, "date"),
+    (files.change_history, "history"),
+    (files.show_environment, "printenv"),
+    (files.show_or_set_date, "date"),
     (git, "git"),
     (network.curl, "curl wget aria2c http https xh"),
     (network.connect, "ping dig nslookup host whois traceroute tracepath nmap ftp lynx w3m links"),
     (network.ssh, "ssh mosh autossh"),
     (network.transfer, "scp sftp rsync rclone"),
-    (network.raw_connection, "nc ncat netcat socat telnet"),
-    (network.package, "pip pip3 npm yarn pnpm cargo go uv poetry pdm gem bundle composer conda brew twine"),
+    (network.open_raw_connection, "nc ncat netcat socat telnet"),
+    (network.manage_packages, "pip pip3 npm yarn pnpm cargo go uv poetry pdm gem bundle composer conda brew twine"),
     (network.fetch_and_run, "npx uvx pipx bunx"),
-    (runners.shell, "sh bash dash zsh ksh ash fish rbash mksh csh tcsh pwsh"),
+    (runners.assess_shell_command, "sh bash dash zsh ksh ash fish rbash mksh csh tcsh pwsh"),
     (runners.evaluate, "eval"),
-    (runners.source, "source ."),
+    (runners.assess_sourced_file, "source ."),
     (runners.assess_deferred_text, "trap alias watch parallel"),
-    (runners.env, "env"),
-    (runners.as_root, "sudo doas su pkexec runuser run0 chroot unshare nsenter script systemd-run setpriv capsh"),
+    (runners.assess_env, "env"),
     (
-        runners.interpreter,
+        runners.assess_as_root,
+        "sudo doas su pkexec runuser run0 chroot unshare nsenter script systemd-run setpriv capsh",
+    ),
+    (
+        runners.assess_interpreter,
         "python python2 python3 pypy pypy3 perl ruby node nodejs php lua Rscript deno bun tclsh",
     ),
     (
-        system.machine,
+        system.change_machine,
         "fdisk sfdisk cfdisk parted wipefs umount swapoff swapon shutdown reboot halt poweroff init telinit useradd "
         "userdel usermod groupadd groupdel passwd chpasswd visudo iptables ip6tables nft ufw sysctl modprobe insmod "
         "rmmod at batch chattr setfacl setcap losetup cryptsetup vgremove lvremove pvremove debugfs kexec apt apt-get "
         "dpkg yum dnf pacman apk zypper snap blkdiscard hdparm mkswap tune2fs hwclock update-rc.d launchctl",
     ),
-    (system.service, "systemctl service"),
+    (system.control_services, "systemctl service"),
     (system.mount, "mount"),
     (system.crontab, "crontab"),
     (system.kill, "kill"),
@@ -98,7 +101,7 @@ def prefix_rule(name: str) -> Rule | None:
     """Return the rule for a name with a version or variant (`mkfs.ext4`, `python3.12`, `bash-5.2`), if there is one."""
     stem = name.split(".")[0].split("-")[0]
     if stem in ("mkfs", "mke2fs", "fsck"):
-        return system.machine
+        return system.change_machine
     if stem in ("python3", "python", "python2", "perl5", "perl", "bash", "ruby", "php") and name != stem:
         return RULES.get("perl" if stem == "perl5" else stem)
     return None

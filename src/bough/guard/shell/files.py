@@ -120,7 +120,7 @@ def dd(call: ShellCall) -> Iterator[RiskFinding]:
     yield from call.unknown()
 
 
-def mode(call: ShellCall) -> Iterator[RiskFinding]:
+def change_mode(call: ShellCall) -> Iterator[RiskFinding]:
     """chmod: write permission for everybody, set-user-id bits and recursion are HIGH."""
     if any(_grants_too_much(word.text) for word in call.args):
         yield RiskFinding(Risk.HIGH, "lets everybody write, or sets a set-user-id bit")
@@ -138,7 +138,7 @@ def _grants_too_much(text: str) -> bool:
     return bool(re.search(r"(^|,)[ugo]*[ao][ugoa]*[+=][rxX]*w|(^|,)\+[rxX]*w|\+[rwxX]*s|=[rwxX]*s", text))
 
 
-def owner(call: ShellCall) -> Iterator[RiskFinding]:
+def change_owner(call: ShellCall) -> Iterator[RiskFinding]:
     """chown, chgrp."""
     yield RiskFinding(Risk.HIGH, "changes the owner of files")
     yield from call.writes(call.operands[1:])
@@ -243,18 +243,18 @@ def change_folder(call: ShellCall) -> Iterator[RiskFinding]:
     yield from call.reads(call.operands or (() if call.args else (Word("~"),)))
 
 
-def history(call: ShellCall) -> Iterator[RiskFinding]:
+def change_history(call: ShellCall) -> Iterator[RiskFinding]:
     """history: showing it is harmless; clearing it hides earlier commands."""
     if call.has("cdwanr"):
         yield RiskFinding(Risk.HIGH, "changes the shell's history")
 
 
-def environment(_: ShellCall) -> Iterator[RiskFinding]:
+def show_environment(_: ShellCall) -> Iterator[RiskFinding]:
     """printenv: shows the environment."""
     yield RiskFinding(Risk.MEDIUM, "shows the environment, which may contain secrets")
 
 
-def date(call: ShellCall) -> Iterator[RiskFinding]:
+def show_or_set_date(call: ShellCall) -> Iterator[RiskFinding]:
     """date: shows the time; `-s` sets it."""
     yield from call.reads(word for word in call.values if "/" in word.text)
     if call.has("s", "set"):

@@ -65,7 +65,7 @@ def transfer(call: ShellCall) -> Iterator[RiskFinding]:
         yield from call.writes(call.operands[-1:])
 
 
-def raw_connection(call: ShellCall) -> Iterator[RiskFinding]:
+def open_raw_connection(call: ShellCall) -> Iterator[RiskFinding]:
     """nc, socat, telnet: raw connections, which may send any data or serve a shell."""
     texts = " ".join(word.text for word in call.args)
     if call.has("ecl", "exec", "sh-exec", "listen") or re.search(r"(?i)exec:|system:|listen", texts):
@@ -84,7 +84,7 @@ _RUNNING_PROJECT = names(
 _FETCHING_AND_RUNNING = names("x dlx exec create tool")
 
 
-def package(call: ShellCall) -> Iterator[RiskFinding]:
+def manage_packages(call: ShellCall) -> Iterator[RiskFinding]:
     """pip, npm, cargo, uv …: the risk depends on the subcommand."""
     operands = [word.text for word in call.operands] or ["help"]
     is_uv_pip = call.name == "uv" and operands[0] == "pip" and len(operands) > 1

@@ -99,11 +99,11 @@ def _parse_source(source: bytes, script: Script, variables: dict[str, tuple[str,
         script.problem = "the command has too many parts"
         return
     nodes = list(_walk(root))
-    # The commands are collected even so: those outside of the error can raise the risk.
+    # The commands are collected even after an error, because valid ones can raise the risk.
     if root.has_error or any(_splits_word(node, source) for node in nodes):
         script.problem = "parts of the command are not valid shell"
     variables.setdefault("IFS", (" ",))
-    # All assignments before the first command: in a loop, a later assignment changes an earlier command.
+    # All assignments are recorded before any command, because in a loop a later assignment affects an earlier command.
     for node in nodes:
         _record_definition(node, script, variables)
     for name in _list_runtime_variables(nodes):
@@ -181,14 +181,14 @@ def _all_texts(nodes: list[Node], variables: Variables) -> tuple[str, ...] | Non
     return tuple(" ".join(word.text for word in words) for words in alternatives)
 
 
-_SETTING_BUILTINS = frozenset({"read", "mapfile", "readarray", "getopts", "printf", "let"})
+_ASSIGNING_BUILTINS = frozenset({"read", "mapfile", "readarray", "getopts", "printf", "let"})
 
 
 def _list_runtime_variables(nodes: list[Node]) -> Iterator[str]:
     """Yield the names of variables that builtins set at run time (`read x`, `printf -v x`)."""
     for node in nodes:
         name = node.child_by_field_name("name") if node.type == "command" else None
-        if name is None or _read_source(name) not in _SETTING_BUILTINS:
+        if name is None or _read_source(name) not in _ASSIGNING_BUILTINS:
             continue
         for argument in node.children_by_field_name("argument"):
             match = re.fullmatch(r"-?v?([A-Za-z_]\w*)(\W.*)?", _read_source(argument), re.DOTALL)
@@ -229,7 +229,7 @@ class _Collector:
             elif node.type == "unset_command":
                 self._add(tuple(Word(_read_source(child)) for child in node.children), ())
             for position, child in enumerate(node.children):
-                # The rest of the line after `<<E` (`cat <<E | sh`) is a child of the here-document.
+                # What follows `<<E` on its line (`cat <<E | sh`) is a child of the here-document.
                 has_input = (node.type == "pipeline" and position > 0) or node.type == "heredoc_redirect"
                 stack.append((child, is_piped or has_input, stdin))
 

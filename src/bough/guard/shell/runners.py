@@ -31,34 +31,34 @@ class RunnerPrefix:
     operands: int = 0
 
 
-def _prefix(valued: str = "", operands: int = 0) -> RunnerPrefix:
+def _make_prefix(valued: str = "", operands: int = 0) -> RunnerPrefix:
     return RunnerPrefix(frozenset(valued.split()), operands)
 
 
 PREFIXES: Mapping[str, RunnerPrefix] = {
-    "nohup": _prefix(),
-    "nice": _prefix("-n --adjustment"),
-    "ionice": _prefix("-c -n -p -P -u"),
-    "timeout": _prefix("-s -k --signal --kill-after", 1),
-    "time": _prefix("-o -f --output --format"),
-    "command": _prefix(),
-    "builtin": _prefix(),
-    "exec": _prefix("-a"),
-    "setsid": _prefix(),
-    "stdbuf": _prefix("-i -o -e"),
-    "taskset": _prefix("", 1),
-    "chrt": _prefix("", 1),
-    "strace": _prefix("-o -e -p -s -u"),
-    "ltrace": _prefix("-o -e -p -s -u"),
-    "coproc": _prefix(),
-    "then": _prefix(),
-    "busybox": _prefix(),
-    "toybox": _prefix(),
-    "unbuffer": _prefix(),
-    "fakeroot": _prefix(),
-    "chronic": _prefix(),
-    "flock": _prefix("-w -E --timeout", 1),
-    "xargs": _prefix("-I -n -P -L -d -s -E -a -i -l --max-args --max-procs --replace --delimiter --arg-file"),
+    "nohup": _make_prefix(),
+    "nice": _make_prefix("-n --adjustment"),
+    "ionice": _make_prefix("-c -n -p -P -u"),
+    "timeout": _make_prefix("-s -k --signal --kill-after", 1),
+    "time": _make_prefix("-o -f --output --format"),
+    "command": _make_prefix(),
+    "builtin": _make_prefix(),
+    "exec": _make_prefix("-a"),
+    "setsid": _make_prefix(),
+    "stdbuf": _make_prefix("-i -o -e"),
+    "taskset": _make_prefix("", 1),
+    "chrt": _make_prefix("", 1),
+    "strace": _make_prefix("-o -e -p -s -u"),
+    "ltrace": _make_prefix("-o -e -p -s -u"),
+    "coproc": _make_prefix(),
+    "then": _make_prefix(),
+    "busybox": _make_prefix(),
+    "toybox": _make_prefix(),
+    "unbuffer": _make_prefix(),
+    "fakeroot": _make_prefix(),
+    "chronic": _make_prefix(),
+    "flock": _make_prefix("-w -E --timeout", 1),
+    "xargs": _make_prefix("-I -n -P -L -d -s -E -a -i -l --max-args --max-procs --replace --delimiter --arg-file"),
 }
 
 
@@ -88,7 +88,7 @@ def assess_prefixed(call: ShellCall) -> Iterator[RiskFinding]:
         yield from assess_inner(call, words)
     if call.name == "xargs" and words and base_name(words[0]) not in ("echo", "printf"):
         yield RiskFinding(Risk.UNKNOWN, f"`{base_name(words[0])}` gets its arguments from a pipe")
-    # With an option that PREFIXES lacks, the command would begin elsewhere. So all arguments are searched as well.
+    # If an option is missing in PREFIXES, the command begins elsewhere. So all arguments are searched as well.
     yield from suffix_findings(call)
 
 
@@ -110,7 +110,7 @@ def suffix_findings(call: ShellCall) -> Iterator[RiskFinding]:
             yield from (finding for finding in assess_inner(call, call.args[position:]) if finding.risk is Risk.HIGH)
 
 
-def env(call: ShellCall) -> Iterator[RiskFinding]:
+def assess_env(call: ShellCall) -> Iterator[RiskFinding]:
     """env: runs a command with other variables; without a command, it shows the environment."""
     args = list(call.args)
     while args and (args[0].text.startswith("-") or re.match(r"\w+=", args[0].text)):
@@ -124,7 +124,7 @@ def env(call: ShellCall) -> Iterator[RiskFinding]:
 
 
 def _assess_env_option(call: ShellCall, word: Word, words: list[Word]) -> Iterator[RiskFinding]:
-    """Yield the findings about an option or an assignment of `env`, and remove what belongs to it from `words`."""
+    """Yield the findings about an option or an assignment of `env`; remove the words of its value from `words`."""
     text = word.text
     if text in ("-u", "-C", "--unset", "--chdir") and words:
         words.pop(0)
@@ -139,7 +139,7 @@ def _assess_env_option(call: ShellCall, word: Word, words: list[Word]) -> Iterat
         yield from call.context.assess_text(f"{text.split('=')[0]}=x", call.context)
 
 
-def as_root(call: ShellCall) -> Iterator[RiskFinding]:
+def assess_as_root(call: ShellCall) -> Iterator[RiskFinding]:
     """sudo, doas, chroot …: always HIGH, and with the HIGH findings about the command that follows."""
     yield RiskFinding(Risk.HIGH, f"`{call.name}` uses another user's rights")
     yield from suffix_findings(call)
@@ -147,7 +147,7 @@ def as_root(call: ShellCall) -> Iterator[RiskFinding]:
         yield from _assess_inline_text(call)
 
 
-def shell(call: ShellCall) -> Iterator[RiskFinding]:
+def assess_shell_command(call: ShellCall) -> Iterator[RiskFinding]:
     """sh, bash …: the findings about the text of `-c` or the standard input; script files are not read."""
     yield from _assess_stdin(call)
     if _has_inline_text(call):
@@ -206,7 +206,7 @@ def evaluate(call: ShellCall) -> Iterator[RiskFinding]:
     yield from call.context.assess_text(" ".join(word.text for word in call.args), call.context)
 
 
-def source(call: ShellCall) -> Iterator[RiskFinding]:
+def assess_sourced_file(call: ShellCall) -> Iterator[RiskFinding]:
     """source: runs a file; with `<(…)`, the output of a command."""
     if any(word.is_computed for word in call.args):
         yield RiskFinding(Risk.HIGH, f"`{call.name}` runs what another command prints")
@@ -249,7 +249,7 @@ _HARMFUL_CODE = re.compile(
 )
 
 
-def interpreter(call: ShellCall) -> Iterator[RiskFinding]:
+def assess_interpreter(call: ShellCall) -> Iterator[RiskFinding]:
     """python, perl, node …: inline code is UNKNOWN, and HIGH if it contains harmful words."""
     family = re.sub(r"[\d.]+$", "", call.name).replace("pypy", "python").replace("nodejs", "node")
     codes = _CODE_OPTIONS.get(family, "")

@@ -9,12 +9,12 @@ from bough.guard.risk import Risk, RiskFinding
 from bough.guard.shell.call import ShellCall
 
 
-def machine(call: ShellCall) -> Iterator[RiskFinding]:
+def change_machine(call: ShellCall) -> Iterator[RiskFinding]:
     """A command that changes the machine itself, whatever its arguments."""
     yield RiskFinding(Risk.HIGH, f"`{call.name}` changes the machine")
 
 
-def service(call: ShellCall) -> Iterator[RiskFinding]:
+def control_services(call: ShellCall) -> Iterator[RiskFinding]:
     """systemctl, service: queries are LOW, everything else changes the machine."""
     verbs = [word.text for word in call.operands]
     if not any(verb in ("status", "is-active", "is-enabled", "list-units", "show", "cat") for verb in verbs):

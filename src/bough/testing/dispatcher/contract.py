@@ -90,8 +90,7 @@ class DispatcherContract:
         settings = Settings.load(home=tmp_path / "home", env={}, cwd=tmp_path)
 
         def make(**fields: Any) -> TaskBroker:
-            broker = TaskBroker(tasks, settings=settings, dispatcher=self.dispatcher(tasks), **fields)
-            return broker
+            return TaskBroker(tasks, settings=settings, dispatcher=self.dispatcher(tasks), **fields)
 
         return make
 
@@ -131,7 +130,9 @@ class DispatcherContract:
         """A worker that runs one task at a time takes the highest priority first, then the oldest task."""
         idle = make_broker()
         submissions = (("a", 0), ("b", 5), ("c", -1), ("d", 5))
-        ids = [await idle.submit(name, agent_name="gated", queue="q", priority=rank) for name, rank in submissions]
+        ids = [
+            await idle.submit(name, agent_name="gated", queue="q", priority=priority) for name, priority in submissions
+        ]
         gate.open()
         async with make_broker(queues=("q",), concurrency=1) as broker:
             broker.register_agents([gate.spec])

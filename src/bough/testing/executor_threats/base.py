@@ -67,7 +67,7 @@ class Threats:
             [sys.executable, "-I", "-S", "-c", code, canary], stdout=subprocess.PIPE, env={"SECRET": canary}
         )
         assert process.stdout is not None
-        # After this line the process has executed Python, and `/proc` shows the secret.
+        # Once this line is read, Python is running, and `/proc` shows the secret.
         assert process.stdout.readline() == b"up\n"
         yield process
         process.kill()
@@ -81,7 +81,7 @@ class Threats:
 
     @staticmethod
     def everything(result: CodeExecutionResult) -> bytes:
-        """Return all that came out of a run."""
+        """Return stdout, stderr and the output files of a run."""
         files = b"".join(file.content for file in result.output_files)
         return result.stdout + result.stderr + files
 

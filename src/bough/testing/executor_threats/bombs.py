@@ -21,25 +21,26 @@ from bough.testing.executor_threats.base import Threats, read_text
 
 _HOLD = """
 import ctypes, os, shutil, socket, sys, threading, time
-there = '/work' if os.path.isdir('/work') else os.getcwd()
+folder = '/work' if os.path.isdir('/work') else os.getcwd()
 libc = ctypes.CDLL(None)
 libc.mmap.restype = ctypes.c_void_p
 libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
-held = []
+open_fds = []
+mappings = []
 
 def make(kind, flags=os.O_CREAT):
-    found = []
+    fds = []
     for number in range(5):
-        name = f'{there}/{kind}-{number}'
+        name = f'{folder}/{kind}-{number}'
         try:
-            fd = os.open(there if flags == os.O_TMPFILE else name, os.O_RDWR | flags)
+            fd = os.open(folder if flags == os.O_TMPFILE else name, os.O_RDWR | flags)
         except OSError:
             fd = os.open(name, os.O_RDWR | os.O_CREAT)
         if flags != os.O_TMPFILE or os.path.exists(name):
             os.unlink(name)
         os.write(fd, bytes(2 << 20))
-        found.append(fd)
-    return found
+        fds.append(fd)
+    return fds
 
 def hide(kind, how):
     reading, writing = os.pipe()
@@ -56,7 +57,7 @@ def hide_from_proc(writing):
     libc.prctl(4, 0, 0, 0, 0)
 
 def become_unreadable(writing):
-    cat = f'{there}/cat'
+    cat = f'{folder}/cat'
     shutil.copy(shutil.which('cat'), cat)
     os.chmod(cat, 0o111)
     os.dup2(os.open('/dev/null', os.O_WRONLY), 1)
@@ -70,18 +71,18 @@ def become_unreadable(writing):
         time.sleep(1000)
 
 def keep_in_thread():
-    libc.syscall(436, 1 << 20, 1 << 20, 2)  # close_range, CLOSE_RANGE_UNSHARE: descriptors of its own
-    held.extend(make('thread'))
+    libc.syscall(436, 1 << 20, 1 << 20, 2)  # close_range, CLOSE_RANGE_UNSHARE: a separate descriptor table
+    open_fds.extend(make('thread'))
     ready.set()
     time.sleep(1000)
 
-held += make('open') + make('nameless', os.O_TMPFILE)
+open_fds += make('open') + make('nameless', os.O_TMPFILE)
 for fd in make('mapped'):
-    held.append(libc.mmap(None, 4096, 1, 1, fd, 0))
+    mappings.append(libc.mmap(None, 4096, 1, 1, fd, 0))
     os.close(fd)
-here, other = socket.socketpair()
+sender, receiver = socket.socketpair()
 for fd in make('sent'):
-    socket.send_fds(here, [b'x'], [fd])
+    socket.send_fds(sender, [b'x'], [fd])
     os.close(fd)
 ready = threading.Event()
 threading.Thread(target=keep_in_thread, daemon=True).start()
@@ -98,25 +99,25 @@ import ctypes, mmap, time
 libc = ctypes.CDLL(None)
 libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 libc.munmap.restype = ctypes.c_int
-held = []
+memories = []
 for _ in range(20):
     memory = mmap.mmap(-1, 40 << 20)
-    place = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-    ctypes.memset(place, 1, 40 << 20)
-    libc.munmap(place + 4096, (40 << 20) - 4096)
-    held.append(memory)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    ctypes.memset(address, 1, 40 << 20)
+    libc.munmap(address + 4096, (40 << 20) - 4096)
+    memories.append(memory)
     time.sleep(0.02)
 """
 
 _MAKE_NAMES = """
 import os
-made = 0
+count = 0
 try:
     while True:
-        os.close(os.open(f'/tmp/{made}', os.O_CREAT | os.O_WRONLY))
-        made += 1
+        os.close(os.open(f'/tmp/{count}', os.O_CREAT | os.O_WRONLY))
+        count += 1
 except OSError:
-    print(made)
+    print(count)
 """
 
 
@@ -167,7 +168,7 @@ class BombsThreats(Threats):
     async def test_fork_bomb(self, executor: CodeExecutor) -> None:
         code = "import os, time\nwhile True:\n    try: os.fork()\n    except OSError: time.sleep(0.01)\n"
         limits = ExecutionLimits(processes=32)
-        peak = await _measure_peak(_process_count, self.run(executor, code, timeout_seconds=1.5, limits=limits))
+        peak = await _measure_peak(_count_processes, self.run(executor, code, timeout_seconds=1.5, limits=limits))
         assert peak < 32 + 100
 
     async def test_memory_bomb_of_many_processes(self, executor: CodeExecutor) -> None:
@@ -281,7 +282,7 @@ async def _measure_peak(measure: Any, running: Any) -> int:
     return highest - start
 
 
-def _process_count() -> int:
+def _count_processes() -> int:
     return sum(name.isdigit() for name in os.listdir("/proc"))
 
 

@@ -55,7 +55,7 @@ SYSCALLS: dict[str, tuple[int, int, tuple[int, ...]]] = {
     "fanotify_init": (300, 262, (0, 0)),
     "clone3": (435, 435, (0, 0)),
 }
-"""System calls that scripts do not need: numbers, and arguments that do no harm."""
+"""System calls that scripts do not need, with their numbers and harmless arguments."""
 
 CALL = """
 import ctypes, errno, sys
@@ -83,7 +83,7 @@ class KernelThreats(Threats):
         )
         await self.run(executor, code, bystander.pid, timeout_seconds=5)
         assert bystander.poll() is None
-        assert _process_state(bystander.pid) == "S"
+        assert _read_process_state(bystander.pid) == "S"
 
     async def test_kill_everything(self, executor: CodeExecutor, bystander: subprocess.Popen[bytes]) -> None:
         if executor.isolation == 0:
@@ -168,18 +168,18 @@ class KernelThreats(Threats):
     async def test_make_and_open_devices(self, executor: CodeExecutor) -> None:
         code = (
             "import os, stat\n"
-            "got = []\n"
+            "opened = []\n"
             "for name, number in (('mem', (1, 1)), ('disk', (254, 0)), ('sda', (8, 0)), ('kmsg', (1, 11))):\n"
             "    try:\n"
-            "        os.mknod(name, 0o600 | stat.S_IFBLK, os.makedev(*number)); got.append(name)\n"
+            "        os.mknod(name, 0o600 | stat.S_IFBLK, os.makedev(*number)); opened.append(name)\n"
             "    except OSError: pass\n"
             "for path in ('/dev/mem', '/dev/kmsg', '/dev/vda', '/dev/sda', '/dev/kvm', '/dev/fuse', '/dev/net/tun'):\n"
-            "    try: os.open(path, os.O_RDONLY); got.append(path)\n"
+            "    try: os.open(path, os.O_RDONLY); opened.append(path)\n"
             "    except OSError: pass\n"
-            "print(got)"
+            "print(opened)"
         )
         assert (await self.run(executor, code)).stdout == b"[]\n"
 
 
-def _process_state(pid: int) -> str:
+def _read_process_state(pid: int) -> str:
     return read_text(f"/proc/{pid}/stat").rsplit(")", 1)[1].split()[0]

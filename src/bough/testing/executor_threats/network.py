@@ -32,8 +32,8 @@ class NetworkThreats(Threats):
             "        s.connect((host, int(sys.argv[1]))); s.send(b'hello')\n"
             "    except OSError: pass\n"
         )
-        with _listener(socket.AF_INET6, socket.SOCK_STREAM, ("::", 0)) as listener:
-            await self.run(executor, code, listener.getsockname()[1], _own_address())
+        with _make_listener(socket.AF_INET6, socket.SOCK_STREAM, ("::", 0)) as listener:
+            await self.run(executor, code, listener.getsockname()[1], _find_own_address())
             with pytest.raises(BlockingIOError):
                 listener.accept()
 
@@ -45,8 +45,8 @@ class NetworkThreats(Threats):
             "    try: socket.socket(family, socket.SOCK_DGRAM).sendto(b'hello', (host, int(sys.argv[1])))\n"
             "    except OSError: pass\n"
         )
-        with _listener(socket.AF_INET6, socket.SOCK_DGRAM, ("::", 0)) as listener:
-            await self.run(executor, code, listener.getsockname()[1], _own_address())
+        with _make_listener(socket.AF_INET6, socket.SOCK_DGRAM, ("::", 0)) as listener:
+            await self.run(executor, code, listener.getsockname()[1], _find_own_address())
             with pytest.raises(BlockingIOError):
                 listener.recv(100)
 
@@ -57,7 +57,7 @@ class NetworkThreats(Threats):
             "try: socket.socket(socket.AF_UNIX).connect('\\0' + sys.argv[1])\n"
             "except OSError: pass\n"
         )
-        with _listener(socket.AF_UNIX, socket.SOCK_STREAM, f"\0{name}") as listener:
+        with _make_listener(socket.AF_UNIX, socket.SOCK_STREAM, f"\0{name}") as listener:
             await self.run(executor, code, name)
             with pytest.raises(BlockingIOError):
                 listener.accept()
@@ -77,7 +77,7 @@ class NetworkThreats(Threats):
             request = {"workspace": str(folder)}
         elif place == "skill":
             request = {"mounts": (Mount(source=str(folder), target="/skill"),)}
-        with _listener(socket.AF_UNIX, socket.SOCK_STREAM, str(folder / "s")) as listener:
+        with _make_listener(socket.AF_UNIX, socket.SOCK_STREAM, str(folder / "s")) as listener:
             (folder / "s").chmod(0o777)
             await self.run(executor, code, folder / "s", **request)
             with pytest.raises(BlockingIOError):
@@ -107,7 +107,7 @@ class NetworkThreats(Threats):
         )
         folder = Path(tempfile.mkdtemp(prefix="s-")) if place == "elsewhere" else workspace
         folder.chmod(0o755)
-        with _listener(socket.AF_UNIX, socket.SOCK_DGRAM, str(folder / "s")) as listener:
+        with _make_listener(socket.AF_UNIX, socket.SOCK_DGRAM, str(folder / "s")) as listener:
             (folder / "s").chmod(0o777)
             result = await self.run(executor, code, folder / "s", workspace=str(workspace))
             assert result.exit_code == 0, result.stderr
@@ -119,17 +119,17 @@ class NetworkThreats(Threats):
     async def test_make_sockets_of_other_kinds(self, executor: CodeExecutor) -> None:
         code = (
             "import socket\n"
-            "made = []\n"
+            "created = []\n"
             "for family in range(2, 46):\n"
             "    for kind in (1, 2, 3, 5):\n"
-            "        try: socket.socket(family, kind, 0).close(); made.append((family, kind))\n"
+            "        try: socket.socket(family, kind, 0).close(); created.append((family, kind))\n"
             "        except OSError: pass\n"
-            "print(made)"
+            "print(created)"
         )
         assert (await self.run(executor, code)).stdout == b"[]\n"
 
 
-def _listener(family: int, kind: int, address: Any) -> socket.socket:
+def _make_listener(family: int, kind: int, address: Any) -> socket.socket:
     listener = socket.socket(family, kind)
     listener.bind(address)
     if kind == socket.SOCK_STREAM:
@@ -139,7 +139,7 @@ def _listener(family: int, kind: int, address: Any) -> socket.socket:
     return listener
 
 
-def _own_address() -> str:
+def _find_own_address() -> str:
     """Return an address of this machine that is not a loopback address, if there is one."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:

@@ -68,10 +68,10 @@ class ProcessThreats(Threats):
     async def test_bound_and_order_other_processes(
         self, executor: CodeExecutor, bystander: subprocess.Popen[bytes]
     ) -> None:
-        initial = [_scheduling(pid) for pid in (bystander.pid, os.getpid())]
+        initial = [_read_scheduling(pid) for pid in (bystander.pid, os.getpid())]
         result = await self.run(executor, _BOUND, bystander.pid, os.getpid())
         assert (result.exit_code, result.stdout) == (0, b""), result.stderr
-        assert [_scheduling(pid) for pid in (bystander.pid, os.getpid())] == initial
+        assert [_read_scheduling(pid) for pid in (bystander.pid, os.getpid())] == initial
 
     async def test_bounding_oneself_works(self, executor: CodeExecutor) -> None:
         result = await self.run(executor, _OWN)
@@ -90,7 +90,7 @@ class ProcessThreats(Threats):
         assert (await self.run(executor, _OLD_CALL)).stdout == b"-38\n"
 
 
-def _scheduling(pid: int) -> tuple[object, ...]:
+def _read_scheduling(pid: int) -> tuple[object, ...]:
     limits = [resource.prlimit(pid, kind) for kind in (resource.RLIMIT_NOFILE, resource.RLIMIT_CORE)]
     priority = os.getpriority(os.PRIO_PROCESS, pid)
     return (*limits, priority, os.sched_getaffinity(pid), os.sched_getscheduler(pid))

@@ -23,7 +23,7 @@ from bough.testing.executor_threats.base import Threats
 SEARCH = """
 import os, sys, time
 end = time.monotonic() + 3
-def tell(path):
+def search_file(path):
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as f:
             data = f.read(1 << 16) or b""
@@ -33,21 +33,21 @@ def tell(path):
         at = data.index(b"canary-")
         print("FOUND", path, data[at:at + 60], flush=True)
 for path in sys.argv[1:]:
-    tell(path)
+    search_file(path)
 for pid in os.listdir("/proc"):
     if pid.isdigit() and int(pid) != os.getpid() and time.monotonic() < end:
         for name in ("environ", "cmdline"):
-            tell(f"/proc/{pid}/{name}")
+            search_file(f"/proc/{pid}/{name}")
         for path in sys.argv[1:]:
-            tell(f"/proc/{pid}/root{path}")
-            tell(f"/proc/{pid}/cwd{path}")
+            search_file(f"/proc/{pid}/root{path}")
+            search_file(f"/proc/{pid}/cwd{path}")
 for root in ("/etc", "/root", "/home", "/tmp", "/var/tmp", "/dev/shm", "/run", "/mnt", "/srv", "/opt"):
     for folder, _, names in os.walk(root):
         if folder.count("/") > 6 or time.monotonic() > end:
             break
         for name in names[:50]:
             if not folder.startswith("/run/bough"):
-                tell(os.path.join(folder, name))
+                search_file(os.path.join(folder, name))
 """
 """Source that searches for canaries in common folders, in other processes and at the given paths."""
 
@@ -58,11 +58,11 @@ class ReadingThreats(Threats):
     async def test_read_secrets_on_the_host(
         self, executor: CodeExecutor, canary: str, outside: Path, isolated_home: Path
     ) -> None:
-        places = [outside / "secret", isolated_home / ".ssh" / "id_ed25519", outside / "other-skill" / "SKILL.md"]
-        for place in places:
-            place.parent.mkdir(exist_ok=True)
-            place.write_text(canary)
-        result = await self.run(executor, SEARCH, *places)
+        files = [outside / "secret", isolated_home / ".ssh" / "id_ed25519", outside / "other-skill" / "SKILL.md"]
+        for file in files:
+            file.parent.mkdir(exist_ok=True)
+            file.write_text(canary)
+        result = await self.run(executor, SEARCH, *files)
         assert canary.encode() not in self.everything(result)
 
     async def test_read_the_password_hashes(self, executor: CodeExecutor) -> None:
@@ -126,7 +126,7 @@ class ReadingThreats(Threats):
             await asyncio.wait([running, reading], return_when=asyncio.FIRST_COMPLETED)
             try:
                 assert not running.done(), running
-                readable = [path for folder in _run_folders() for path in _iter_world_accessible(folder)]
+                readable = [path for folder in _list_run_folders() for path in _list_world_accessible(folder)]
                 assert [path for path in readable if path.is_socket()] == []
                 assert [path for path in readable if canary.encode() in path.read_bytes()] == []
             finally:
@@ -135,11 +135,11 @@ class ReadingThreats(Threats):
                 await asyncio.wait([running])
 
 
-def _run_folders() -> list[Path]:
+def _list_run_folders() -> list[Path]:
     return list(Path(tempfile.gettempdir()).glob("bough-run-*"))
 
 
-def _iter_world_accessible(folder: Path) -> Iterator[Path]:
+def _list_world_accessible(folder: Path) -> Iterator[Path]:
     """Yield the files and sockets below a folder that every user of the machine may read or write."""
     try:
         if not folder.stat().st_mode & stat.S_IXOTH:
@@ -150,6 +150,6 @@ def _iter_world_accessible(folder: Path) -> Iterator[Path]:
     for path in entries:
         mode = path.lstat().st_mode
         if stat.S_ISDIR(mode):
-            yield from _iter_world_accessible(path)
+            yield from _list_world_accessible(path)
         elif (stat.S_ISREG(mode) and mode & stat.S_IROTH) or (stat.S_ISSOCK(mode) and mode & stat.S_IWOTH):
             yield path

@@ -121,7 +121,7 @@ class WritingThreats(Threats):
         assert [folder for folder in folders if os.path.exists(os.path.join(folder, name))] == []
 
     async def test_change_what_lies_outside(self, executor: CodeExecutor, outside: Path) -> None:
-        """With all calls that change a tree without opening a file; a supervisor may make these for the program."""
+        """Uses all calls that change a tree without opening a file; a supervisor may make them for the program."""
         # Also outside of /tmp, because a sandbox has its own /tmp, and other folders of the host need protection too.
         elsewhere = Path(tempfile.mkdtemp(prefix="bough-", dir="/var/tmp"))
         elsewhere.chmod(0o777)
@@ -159,7 +159,7 @@ class WritingThreats(Threats):
         assert (initial.st_mode, initial.st_mtime_ns) == (final.st_mode, final.st_mtime_ns)
 
     async def test_change_the_own_skill_by_descriptor(self, executor: CodeExecutor, skill: Path) -> None:
-        """With calls that check the owner of a file, not how it was opened, because a script may run as the owner."""
+        """Uses calls that check the owner of a file, not how it was opened, because a script may run as the owner."""
         initial = _describe_tree(skill)
         mounts = (Mount(source=str(skill), target="/skill"),)
         result = await self.run(executor, _CHANGE_BY_DESCRIPTOR, "/skill", "/skill/SKILL.md", mounts=mounts)

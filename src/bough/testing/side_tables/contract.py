@@ -63,10 +63,10 @@ async def read_notes(store: StoreAdmin, cid: UUID) -> list[str]:
 
 async def count_notes(store: StoreAdmin) -> int:
     """Return the number of notes in the store."""
-    return await store.transaction(NOTES, lambda tables: _first(tables.one("note.count")), read_only=True)
+    return await store.transaction(NOTES, lambda tables: _get_first_column(tables.one("note.count")), read_only=True)
 
 
-def _first(row: tuple[Any, ...] | None) -> Any:
+def _get_first_column(row: tuple[Any, ...] | None) -> Any:
     assert row is not None
     return row[0]
 
@@ -180,7 +180,7 @@ class SideTablesContract:
         id = await store.transaction(NOTES, write_note(root.id))
 
         def change(tables: Tables) -> int:
-            new_value: int = _first(tables.one("note.raise", id=id))
+            new_value: int = _get_first_column(tables.one("note.raise", id=id))
             tables.append(root.id, make_messages(new_value))
             return new_value
 

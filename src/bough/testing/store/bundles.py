@@ -34,7 +34,7 @@ class BundlesContract:
 
     async def test_a_bundle_carries_a_conversation_to_another_store(self, store: StoreAdmin, other: StoreAdmin) -> None:
         """After export, import, appends and re-import, the logs are equal. A repeated import adds nothing."""
-        fork = await self._tree(store)
+        fork = await self._make_tree(store)
         bundle = await export_bundle(store, fork.id)
         imported = await other.import_(io.BytesIO(bundle))
         assert await read_log(other, fork.id) == await read_log(store, fork.id)
@@ -44,15 +44,15 @@ class BundlesContract:
         assert await other.import_(io.BytesIO(bundle)) == imported
         assert (await other.census()).events == events
         await other.append(fork.id, [*make_messages("continued"), StateChanged(changes={"title": "on"})])
-        back = await store.import_(io.BytesIO(await export_bundle(other, fork.id)))
-        assert (back.title, back.head) == ("on", imported.head + 2)
+        reimported = await store.import_(io.BytesIO(await export_bundle(other, fork.id)))
+        assert (reimported.title, reimported.head) == ("on", imported.head + 2)
         assert await read_log(store, fork.id) == await read_log(other, fork.id)
         assert (await store.check()).findings == (await other.check()).findings == ()
         assert (await store.fork(fork.id, at=1)).parent == (await other.fork(fork.id, at=1)).parent
 
     async def test_a_bundle_of_another_store_is_imported(self, store: StoreAdmin, other: StoreAdmin) -> None:
         """A bundle of the memory store is imported with equal log, lineage and record; forks share events."""
-        fork = await self._tree(other)
+        fork = await self._make_tree(other)
         sibling = await other.fork(fork.id, at=5, events=make_messages("sibling"))
         for record in (fork, sibling):
             await store.import_(io.BytesIO(await export_bundle(other, record.id)))
@@ -69,7 +69,7 @@ class BundlesContract:
 
     async def test_an_imported_source_replaces_its_tombstone(self, store: StoreAdmin, other: StoreAdmin) -> None:
         """A source imported after its fork replaces its tombstone."""
-        fork = await self._tree(other)
+        fork = await self._make_tree(other)
         root = (await other.ancestry(fork.id))[0]
         for cid in (fork.id, root.id):
             await store.import_(io.BytesIO(await export_bundle(other, cid)))
@@ -89,8 +89,8 @@ class BundlesContract:
         assert await read_log(store, fork.id) == await read_log(other, fork.id)
         assert await read_texts(store, root.id) == ["0", "1", "2", "other way"]
         assert await store.lineage(fork.id) == [(root.id, 0, 3), (fork.id, 3, 6)]
-        got = await store.get(fork.id)
-        assert (got.forked_at, got.fork_event) == (5, (await other.get(fork.id)).fork_event)
+        imported_fork = await store.get(fork.id)
+        assert (imported_fork.forked_at, imported_fork.fork_event) == (5, (await other.get(fork.id)).fork_event)
         assert (await store.check()).findings == ()
         with pytest.raises(Conflict):
             await store.import_(io.BytesIO(await export_bundle(other, root.id)))
@@ -101,12 +101,12 @@ class BundlesContract:
         bundle = await export_bundle(store, record.id)
         await store.delete(record.id)
         lines = bundle.splitlines(keepends=True)
-        for bad in (
+        for changed_bundle in (
             bundle.replace(b"hello", b"hullo"), lines[0] + b"".join(lines[2:]), b"".join(lines[:-1]), b"", b"{}\n",
             b"\xff\xfe", b"[1]\n[2]\n", bundle.replace(b'"version":1', b'"version":2'),
         ):  # fmt: skip
             with pytest.raises(InvalidInput):
-                await store.import_(io.BytesIO(bad))
+                await store.import_(io.BytesIO(changed_bundle))
         assert await is_store_empty(store)
         with pytest.raises(PermissionDenied):
             await store.import_(io.BytesIO(bundle), trusted=[bytes(32)])
@@ -123,12 +123,12 @@ class BundlesContract:
 
     async def test_an_undamaged_store_has_no_findings(self, store: StoreAdmin) -> None:
         """The check counts conversations and events, and has no findings."""
-        await self._tree(store)
+        await self._make_tree(store)
         report = await store.check()
         assert (report.findings, report.conversations, report.events) == ((), 3, 10)
         assert report.require() is report
 
-    async def _tree(self, store: StoreAdmin) -> ConversationRecord:
+    async def _make_tree(self, store: StoreAdmin) -> ConversationRecord:
         root = await store.create(events=make_messages(*range(6)))
         middle = await store.fork(root.id, at=4, events=make_messages("m4", "m5"), title="middle")
         events: list[BaseEvent] = [*make_messages("l5"), StateChanged(changes={"title": "leaf", "tags": {"a": "ü"}})]

@@ -65,9 +65,9 @@ class DeletionContract:
         """Forks of forks are deleted too; conversations outside the tree remain."""
         root, other = await store.create(events=make_messages(*range(4))), await store.create(events=make_messages("x"))
         fork = await store.fork(root.id, at=2, events=make_messages("f"))
-        below = await store.fork(fork.id, at=1)
+        fork_of_fork = await store.fork(fork.id, at=1)
         await store.delete(fork.id, "cascade")
-        for deleted in (fork, below):
+        for deleted in (fork, fork_of_fork):
             with pytest.raises(NotFound):
                 await store.get(deleted.id)
         assert len(await read_log(store, root.id)) == 4

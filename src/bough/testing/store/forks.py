@@ -93,8 +93,8 @@ class ForksContract:
         root = await store.create(
             events=[*make_messages("a"), StateChanged(changes={"title": "T", "tags": {"a": "b"}})]
         )
-        plain = await store.fork(root.id)
-        assert (plain.title, plain.tags, plain.config, plain.owner, plain.status) == (None, {}, {}, None, "idle")
+        bare = await store.fork(root.id)
+        assert (bare.title, bare.tags, bare.config, bare.owner, bare.status) == (None, {}, {}, None, "idle")
         own = [StateChanged(changes={"status": "paused"}), *make_messages("first")]
         fork = await store.fork(
             root.id, at=1, title="F", tags={"x": "y"}, config={"agent": "b"}, owner="me", lineage={"r": 1}, events=own
@@ -153,5 +153,5 @@ class ForksContract:
         third = await store.fork(first.id, at=0)
         assert [child.id for child in await store.children(root.id)] == [first.id, second.id]
         assert [child.id for child in await store.children(first.id)] == [third.id]
-        assert [above.id for above in await store.ancestry(third.id)] == [root.id, first.id]
+        assert [ancestor.id for ancestor in await store.ancestry(third.id)] == [root.id, first.id]
         assert await store.ancestry(root.id) == []

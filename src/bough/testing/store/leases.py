@@ -102,12 +102,12 @@ class LeasesContract:
         notified = asyncio.Event()
         calls: list[str] = []
 
-        def note_loss() -> None:
+        def record_loss() -> None:
             calls.append(threading.current_thread().name)
             notified.set()
 
         other_keeper = store.keep_lease(await store.acquire(other.id, "one", 60), 0.3, lambda: calls.append("other"))
-        keeper = store.keep_lease(lease, 0.3, note_loss)
+        keeper = store.keep_lease(lease, 0.3, record_loss)
         await store.acquire(record.id, "one", 60)
         async with asyncio.timeout(SECONDS):
             await notified.wait()

@@ -23,9 +23,9 @@ class ScansContract:
 
     async def test_a_log_is_read_by_kind_and_time(self, store: StoreAdmin) -> None:
         """In both directions, over all ranges of a lineage, from any position."""
-        tip = (await store.create(events=self._minutes(0, 6))).id
+        tip = (await store.create(events=self._make_events(0, 6))).id
         for minute in (6, 9):
-            tip = (await store.fork(tip, at=minute - 1, events=self._minutes(minute, 4))).id
+            tip = (await store.fork(tip, at=minute - 1, events=self._make_events(minute, 4))).id
         log = await read_log(store, tip)
         later, earlier = NOON + timedelta(minutes=3), NOON + timedelta(minutes=8)
         for reverse in (False, True):
@@ -60,16 +60,16 @@ class ScansContract:
 
     async def test_ids_are_read_without_payloads(self, store: StoreAdmin) -> None:
         """Returns seqs, ids and kinds of a range, over a lineage."""
-        root = await store.create(events=self._minutes(0, 4))
-        fork = await store.fork(root.id, at=3, events=self._minutes(5, 3))
+        root = await store.create(events=self._make_events(0, 4))
+        fork = await store.fork(root.id, at=3, events=self._make_events(5, 3))
         log = await read_log(store, fork.id)
         assert await store.read_ids(fork.id, 1, 5) == [(s.seq, s.id, s.kind) for s in log[1:5]]
         assert await store.read_ids(fork.id, 6, 6) == []
 
     async def test_every_event_of_a_kind_is_found_once(self, store: StoreAdmin) -> None:
         """Shared events are found once, also those of a tombstone; unreachable events are not found."""
-        root = await store.create(events=self._minutes(0, 4))
-        fork = await store.fork(root.id, at=3, events=self._minutes(5, 3))
+        root = await store.create(events=self._make_events(0, 4))
+        fork = await store.fork(root.id, at=3, events=self._make_events(5, 3))
         expected = {stored.id for stored in await read_log(store, fork.id) if stored.kind == "UserMessage"}
         await store.delete(root.id)
         events: list[StoredEvent] = [stored async for stored in store.every("UserMessage")]
@@ -80,7 +80,7 @@ class ScansContract:
 
     async def test_lists_have_four_orders(self, store: StoreAdmin) -> None:
         """Pages of each order contain every conversation once; `count` returns their number."""
-        records = [await store.create(self._record(minute=n)) for n in range(5)]
+        records = [await store.create(self._make_record(minute=n)) for n in range(5)]
         for n in (2, 0):
             await store.append(records[n].id, make_messages("a"))
         created = [record.id for record in records]
@@ -101,9 +101,9 @@ class ScansContract:
 
     async def test_filters_of_time_ids_statuses_project_and_owner(self, store: StoreAdmin) -> None:
         """All fields that are set must match; a fork is in its root's project."""
-        first, second, third = [await store.create(self._record(minute=n, project=f"p{n % 2}")) for n in range(3)]
+        first, second, third = [await store.create(self._make_record(minute=n, project=f"p{n % 2}")) for n in range(3)]
         fork = await store.fork(second.id, owner="me")
-        own = await store.create(self._record(minute=9), owner="me")
+        own = await store.create(self._make_record(minute=9), owner="me")
         await store.append(third.id, [StateChanged(changes={"status": "running"})])
         current_time = datetime.now(UTC)
 
@@ -142,13 +142,13 @@ class ScansContract:
 
     async def test_pruning_keeps_what_is_in_use(self, store: StoreAdmin) -> None:
         """Running, waiting, leased, tagged and changed conversations remain, and events that living forks need."""
-        old = [await store.create(self._record(minute=n)) for n in range(6)]
+        old = [await store.create(self._make_record(minute=n)) for n in range(6)]
         running = StateChanged(changes={"status": "running"})
-        await store.create(self._record(minute=7), events=[running])
+        await store.create(self._make_record(minute=7), events=[running])
         await store.acquire(old[1].id, "me", 60)
         await store.append(old[2].id, make_messages("changed"))
-        tagged = await store.create(self._record(minute=8, tags={"a": "b"}))
-        source = await store.create(self._record(minute=9), events=make_messages("shared"))
+        tagged = await store.create(self._make_record(minute=8, tags={"a": "b"}))
+        source = await store.create(self._make_record(minute=9), events=make_messages("shared"))
         fork = await store.fork(source.id)
         day, criteria = timedelta(days=1), ConversationFilter(created_before=NOON + timedelta(hours=1))
         planned = await store.prune(day, criteria, keep_tagged=True, dry_run=True)
@@ -174,7 +174,7 @@ class ScansContract:
         assert (await store.get(record.id)).imported == 2
         assert (await store.fork(record.id)).imported is None
 
-    def _minutes(self, first: int, n: int) -> list[UserMessage | StateChanged]:
+    def _make_events(self, first: int, n: int) -> list[UserMessage | StateChanged]:
         """Return `n` events, one per minute from minute `first`; every third is a StateChanged."""
         times = [NOON + timedelta(minutes=first + i) for i in range(n)]
         return [
@@ -182,7 +182,7 @@ class ScansContract:
             for i, ts in enumerate(times)
         ]
 
-    def _record(
+    def _make_record(
         self, *, minute: int, project: str | None = None, tags: dict[str, str] | None = None
     ) -> ConversationRecord:
         id, at = new_id(), NOON + timedelta(minutes=minute)
