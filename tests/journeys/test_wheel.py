@@ -24,6 +24,8 @@ NEEDS_AN_EXTRA = [
 WORKS = [
     ["--version"],
     ["--help"],
+    ["demo"],
+    ["init", "project"],
     ["doctor"],
     ["conv", "list"],
     ["conv", "show", "-"],

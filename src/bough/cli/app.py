@@ -27,6 +27,8 @@ _VERBS: Mapping[str, str] = {
     "replay": "replay",
     "exec": "execute",
     "doctor": "doctor",
+    "demo": "demo",
+    "init": "init",
     "serve": "serve",
     "worker": "worker",
     "mcp": "mcp",
