@@ -60,9 +60,9 @@ def demo(
 ) -> Report:
     """Show bough at work on example files, offline.
 
-    The runs are real. The files go into DIR/workspace and the conversations into DIR/home; nothing else is read or changed. Files that
-    already exist are never overwritten. Without a sandbox, no script runs: the demo says so, shows the rest and exits
-    with 6.
+    The runs are real. The files go into DIR/workspace and the conversations into DIR/home; nothing else is read or
+    changed. Files that already exist are never overwritten. Without a sandbox, no script runs: the demo says so, shows
+    the rest and exits with 6.
     """
     folder = directory.expanduser().absolute()
     workspace, home = folder / "workspace", _choose_home(folder)

@@ -101,7 +101,8 @@ def init(
 ) -> Report:
     """Start a project with an agent and a skill.
 
-    Also writes settings and notes for agents. Trusts the skill that it writes, and nothing else in the folder. Exits with 7 if a file exists, and writes nothing.
+    Also writes settings and notes for agents. Trusts the skill that it writes, and nothing else in the folder. Exits
+    with 7 if a file exists, and writes nothing.
     """
     settings = options.load_settings(home, store)
     folder = Path(os.path.realpath(directory.expanduser()))
