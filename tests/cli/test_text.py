@@ -49,6 +49,24 @@ def test_a_table_keeps_its_columns_in_place_and_only_the_flexible_one_gives_way(
         assert cells(rows[0]) == width
 
 
+@given(
+    st.integers(30, 120),
+    st.lists(st.tuples(*[st.text("abé漢", max_size=40)] * 4), min_size=1, max_size=4),
+)
+def test_a_table_never_wraps_and_columns_leave_in_their_order(width: int, texts: list[tuple[str, ...]]) -> None:
+    rows = tuple(tuple((text, "") for text in row) for row in texts)
+    table = Table(head=("n", "k", "f", "text"), rows=rows, flexible=3, drop=(2, 1), last_flexible=0)
+    lines = [part.plain for part in layout(table, width)]
+    assert all(cells(shown) <= width for shown in lines)
+    assert len(lines) == len(rows) + 1
+    heads = lines[0].split()
+    assert heads in (["n", "k", "f", "text"], ["n", "k", "text"], ["n", "text"])
+    natural = [max(cells(text) for text in column) for column in zip(table.head, *texts, strict=True)]
+    if sum(natural) + 6 <= width:
+        assert heads == ["n", "k", "f", "text"]
+        assert cells(lines[0]) <= sum(natural) + 6, "no wider than its texts"
+
+
 @given(st.text(max_size=40))
 def test_harmless_text_has_no_control_character_and_the_rest_unchanged(text: str) -> None:
     shown = harmless(text)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from bough.tasks.stores.summary import TaskSummary
 
 _STATUS_STYLES: dict[str, Style] = {"running": "good", "error": "bad", "stuck": "bad", "paused": "warn"}
+_SHORT_STATUS = {"waiting_for_confirmation": "waiting"}
 _TASK_STYLES: dict[str, Style] = {"running": "good", "failed": "bad", "input_required": "warn"}
 _PAGE_SIZE = 500
 _DEFAULT_EVENTS = 200
@@ -288,6 +289,7 @@ def _render_page(page: Page, *, filtered: bool) -> Iterator[Block]:
         rows=tuple(_row(record, now) for record in page.items),
         flexible=1,
         right=frozenset({3}),
+        drop=(3, 4),
     )
     yield from _damage_lines(page.damaged)
     if page.next_cursor:
@@ -306,7 +308,7 @@ def _row(record: ConversationRecord, now: datetime) -> tuple[Span, ...]:
     return (
         (short(record.id), "id"),
         (title, ""),
-        (record.status, _STATUS_STYLES.get(record.status, "")),
+        (_SHORT_STATUS.get(record.status, record.status), _STATUS_STYLES.get(record.status, "")),
         (str(record.head), ""),
         (ago(record.updated, now), "dim"),
     )

@@ -108,6 +108,7 @@ def _render_page(page: SearchPage, now: datetime) -> Iterator[Block]:
         ),
         flexible=4,
         right=frozenset({1}),
+        drop=(5, 2, 3),
     )
     if page.next_cursor:
         yield line((f"… more: --cursor {page.next_cursor}", "dim"))

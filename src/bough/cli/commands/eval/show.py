@@ -42,7 +42,7 @@ def list_(
     run_summaries = [summarize_run(folder) for folder in list_runs(runs_root(settings, runs))[:limit]]
     rows = tuple(_row(summary) for summary in run_summaries)
     head = ("run", "kind", "set", "model", "pass rate", "cases")
-    blocks: list[Block] = [Table(head=head, rows=rows, flexible=2)] if rows else [line("no runs yet")]
+    blocks: list[Block] = [Table(head=head, rows=rows, flexible=2, drop=(1, 3))] if rows else [line("no runs yet")]
     return Report(command="eval list", data={"runs": run_summaries}, blocks=blocks, next=("bough eval show -",))
 
 
