@@ -17,6 +17,7 @@ def show(result: Result) -> str:
     return f"{result.code}\n{result.output}"
 
 
+@pytest.mark.slow
 def test_the_demo_runs_skills_forks_and_draws_the_tree(person: Person) -> None:
     person.environment |= {"OPENAI_API_KEY": "k", "BOUGH_MODEL": "openai:none", "BOUGH_EXECUTOR": "unsafe"}
     result = person.bough("demo")
@@ -33,6 +34,7 @@ def test_the_demo_runs_skills_forks_and_draws_the_tree(person: Person) -> None:
     assert "csv-profile" in person.bough("skills").stdout, "what is typed afterwards finds the skills"
 
 
+@pytest.mark.slow
 def test_the_demo_runs_again_in_its_folder_and_keeps_what_is_there(person: Person) -> None:
     person.bough("demo", "x y")
     notes = person.folder / "x y" / "workspace" / "mine.txt"
@@ -65,6 +67,7 @@ def test_the_demo_overwrites_nothing_and_writes_nothing_then(person: Person, tmp
     assert not (workspace.parent / "home").exists()
 
 
+@pytest.mark.slow
 def test_the_demo_trusts_no_home_and_no_skill_that_it_finds(person: Person) -> None:
     """A cloned folder may hold settings that switch the sandbox off, and skills that fit the demo's prompts."""
     person.write({"demo/home/bough.yaml": "executor: unsafe\n"})
@@ -84,6 +87,7 @@ def test_the_demo_trusts_no_home_and_no_skill_that_it_finds(person: Person) -> N
     assert "To continue" not in refused.output
 
 
+@pytest.mark.slow
 def test_without_a_sandbox_the_demo_runs_no_script_and_says_so(person: Person) -> None:
     person.write({"broken/sandlock.py": "raise ImportError('hidden')\n", "bin/empty": ""})
     person.environment |= {"PATH": str(person.folder / "bin"), "PYTHONPATH": str(person.folder / "broken")}
@@ -94,6 +98,18 @@ def test_without_a_sandbox_the_demo_runs_no_script_and_says_so(person: Person) -
     assert "180 rows" not in result.stdout
     assert "└─ @1" in result.stdout
     assert "Everything is in bough-demo" in result.stdout
+
+
+@pytest.mark.slow
+def test_an_empty_folder_names_what_to_do_next(person: Person) -> None:
+    for result in (person.bough("run", "hello"), person.bough()):
+        assert "bough demo" in result.output
+        assert "bough init" in result.output
+    assert "skills here: 0" in person.bough().stdout
+    person.bough("init")
+    for result in (person.bough("run", "hello"), person.bough()):
+        assert "bough init" not in result.output
+    assert "skills here: 1" in person.bough().stdout
 
 
 def test_a_project_runs_at_once(person: Person) -> None:

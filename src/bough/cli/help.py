@@ -115,7 +115,7 @@ def show_first_screen(settings: Settings) -> Report:
                 for group, commands in SUMMARIES.items()
             ),
             line(),
-            line("`bough help` lists the commands; `bough COMMAND --help` has examples.", hang=2),
+            line("all commands: bough help   examples: bough help run", hang=2),
             *_describe_machine(settings, skills),
         ],
     )

@@ -14,6 +14,7 @@ from bough.cli.prompt import Attachment, read_prompt
 from bough.cli.render import Report, renderer_for
 from bough.cli.rule_options import NO_RULES, RuleOptions
 from bough.cli.tasks import submit_detached
+from bough.cli.text import line
 from bough.cli.turns.turn import WatchedRun, describe_start, shows_stream
 from bough.cli.turns.untrusted import refuse_untrusted_request
 from bough.errors import InvalidInput
@@ -122,7 +123,12 @@ def run(
             if attachments and conversation.agent.model_name == "offline":
                 raise _make_unreadable_error(attachments)
             await conversation.send_message(message, files=[attachment.as_part() for attachment in attachments])
-            return await turn.run(timeout_seconds=timeout, show_from=0)
+            exit_code = await turn.run(timeout_seconds=timeout, show_from=0)
+            if conversation.agent.model_name == "offline" and not conversation.skills.list_catalogued():
+                renderer.note(
+                    line("no skills here: `bough demo` shows some at work, `bough init` starts a project with one")
+                )
+            return exit_code
 
     return asyncio.run(main())
 
