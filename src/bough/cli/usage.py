@@ -44,14 +44,15 @@ def arrange(argv: Sequence[str]) -> list[str]:
     start = 0
     while start < len(argv) and (width := _measure_common_option(argv[start])):
         start += width
-    common, rest = argv[:start], argv[start:]
-    if rest[:1] == ["version"]:
+    common, arguments = argv[:start], argv[start:]
+    if arguments[:1] == ["version"]:
         return [*common, "--version"]
-    if rest[:1] == ["help"]:
-        return [*rest[1:], "--help"]
-    has_verb = rest[:1] and rest[0] in NOUNS and rest[1:] and not rest[1].startswith("-")
-    words = 2 if has_verb else 1 if name_command(rest) else 0
-    return [*rest[:words], *common, *rest[words:]]
+    if arguments[:1] == ["help"]:
+        return [*arguments[1:], "--help"]
+    words = len(name_command(arguments).split())
+    if words == 1 and arguments[0] in NOUNS and arguments[1:] and not arguments[1].startswith("-"):
+        words = 2  # a verb that does not exist: an option between the two would make `list` of it
+    return [*arguments[:words], *common, *arguments[words:]]
 
 
 def _measure_common_option(word: str) -> int:
@@ -71,7 +72,7 @@ def name_command(argv: Sequence[str]) -> str:
 
 def explain_unknown_command(argv: Sequence[str]) -> InvalidInput:
     """Return the error for arguments that begin with no command."""
-    word, *rest = argv
+    word, *arguments = argv
     if word.startswith("-"):
         near = get_close_matches(word, ["--help", "--version", "--json", "--home", "--store"], 1)
         return InvalidInput(f"no option {word}", hint=_suggest([near[0]] if near else [], "bough --help"))
@@ -80,11 +81,10 @@ def explain_unknown_command(argv: Sequence[str]) -> InvalidInput:
     near = get_close_matches(word, [*VERBS, *NOUNS], 1)
     plain_words = [part for part in argv if not part.startswith("-")]
     if any(char.isspace() for char in word) or (not (same or near) and len(plain_words) >= _PROMPT_WORDS):
-        same, rest = None, []
         hint = f"to run a prompt: {_join('run', ' '.join(plain_words))}"
     else:
         command = same or next(iter(near), None)
-        hint = _suggest([] if command is None else [_join(*command.split(), *rest)], "bough --help")
+        hint = _suggest([] if command is None else [_join(*command.split(), *arguments)], "bough --help")
     return InvalidInput(f"no command {word!r}", hint=hint)
 
 
@@ -124,10 +124,10 @@ def _explain_unknown_verb(word: str, argv: Sequence[str]) -> InvalidInput:
     noun = argv[0]
     verbs = NOUNS[noun][1]
     same = [verb for verb in _SAME_VERBS.get(word, ()) if verb in verbs][:1] or get_close_matches(word, list(verbs), 1)
-    rest = [part for part in argv[2:] if part not in _FLAGS]
+    arguments = [part for part in argv[2:] if part not in _FLAGS]
     if not same and "show" in verbs and (noun != "conv" or re.fullmatch("[0-9a-f-]+", word)):  # `bough conv 011a`
-        same, rest = ["show"], [word, *rest]
-    meant = [_join(noun, verb, *rest) for verb in same]
+        same, arguments = ["show"], [word, *arguments]
+    meant = [_join(noun, verb, *arguments) for verb in same]
     return InvalidInput(f"{noun} has no command {word!r}", hint=_suggest(meant, f"bough {noun} --help"))
 
 
