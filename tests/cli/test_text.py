@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bough.cli.text import Line, Table, cells, harmless, layout, line, paragraph, shorten
+from bough.cli.text import Line, Span, Table, cells, harmless, layout, line, paragraph, shorten
 
 
 @given(st.text(max_size=60), st.integers(1, 40))
@@ -54,7 +54,7 @@ def test_a_table_keeps_its_columns_in_place_and_only_the_flexible_one_gives_way(
     st.lists(st.tuples(*[st.text("abé漢", max_size=40)] * 4), min_size=1, max_size=4),
 )
 def test_a_table_never_wraps_and_columns_leave_in_their_order(width: int, texts: list[tuple[str, ...]]) -> None:
-    rows = tuple(tuple((text, "") for text in row) for row in texts)
+    rows: tuple[tuple[Span, ...], ...] = tuple(tuple((text, "") for text in row) for row in texts)
     table = Table(head=("n", "k", "f", "text"), rows=rows, flexible=3, drop=(2, 1), last_flexible=0)
     lines = [part.plain for part in layout(table, width)]
     assert all(cells(shown) <= width for shown in lines)
