@@ -197,7 +197,7 @@ def _answer_without_command(argv: Sequence[str]) -> Report | None:
     """Return the answer to arguments that begin with no command; None if Typer answers.
 
     Raises:
-        InvalidInput: The first word is no command.
+        InvalidInput: The first word is not a command.
     """
     from bough.cli.usage import explain_unknown_command, name_command
 
