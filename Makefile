@@ -47,7 +47,8 @@ $(READY): $(RUNTIME) requirements-dev.txt
 	@touch $@
 
 demo: $(RUNTIME) ## run bough on the example workspace, offline
-	@$(BIN)/python examples/demo.py
+	@rm -rf .demo
+	@$(BIN)/bough demo .demo
 
 test: $(READY) ## run the tests (SLOW=1: the slow ones too, TESTS=tests/cli: only those)
 	@$(PYTEST) -n auto --dist worksteal $(TESTS) || { [ $$? = 1 ] && [ -n "$(AGAIN)" ] && \

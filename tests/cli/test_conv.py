@@ -61,7 +61,7 @@ def test_a_conversation_is_named_by_id_start_end_and_dash(cli: Any, forked: tupl
         (["fork", "-", "--pending", "keep"], 2, "neither close nor drop"),
         (["conv", "list", "--status", "odd"], 2, "invalid status"),
         (["conv", "list", "--limit", "0"], 2, "--limit"),
-        (["conv", "lst"], 2, "Did you mean"),
+        (["conv", "lst"], 2, "did you mean `bough conv list`?"),
     ],
 )
 def test_a_wrong_name_or_option_is_told(

@@ -47,6 +47,19 @@ def test_a_diff_compares_whole_texts_and_arguments(cli: Any, bough_home: Path, t
     assert not [line for line in same[2:] if line.startswith(("- ", "+ "))]
 
 
+def test_the_latest_conversation_is_compared_with_its_source(cli: Any) -> None:
+    assert cli("run", "bake a cake").returncode == 0
+    alone = cli("conv", "diff", "-")
+    assert (alone.returncode, alone.stdout) == (2, "")
+    assert "is the latest conversation and no fork" in alone.stderr
+    assert cli("fork", "-", "bake bread").returncode == 0
+    data = cli.data("conv", "diff", "-")
+    assert (data["a"]["conversation"]["title"], data["b"]["conversation"]["title"]) == ("bake a cake", "bake bread")
+    source = data["a"]["conversation"]["short_id"]
+    assert cli.data("conv", "diff", source)["a"] == data["a"], "another one is compared with the latest"
+    assert cli("conv", "diff", "-", "-").returncode == 0
+
+
 def test_a_diff_can_end_with_a_turn(cli: Any, bough_home: Path, tmp_path: Path) -> None:
     bough_home.mkdir(exist_ok=True)
 

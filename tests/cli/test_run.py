@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from bough.testing import OpenAIServer
 
 
 def scripts_run(records: list[Any]) -> list[Any]:
@@ -77,12 +80,57 @@ def test_the_prompt_may_come_from_stdin_or_a_file(cli: Any, workspace: Path) -> 
     assert cli("run", "-f", "prompt.txt").stdout.startswith("Nothing fits")
 
 
+def test_piped_text_and_a_file_go_to_the_model_beside_the_prompt(cli: Any, workspace: Path) -> None:
+    (workspace / "notes.txt").write_text("from a file")
+    with OpenAIServer(["one", "two", "three", "four"]) as server:
+        model = {"OPENAI_API_KEY": "k", "BOUGH_MODEL": "openai:test", "BOUGH_BASE_URL": server.url}
+        assert cli("run", "sum it up", stdin="from a pipe", **model).stdout == "one\n"
+        assert cli("run", "sum it up", "-f", "notes.txt", **model).stdout == "two\n"
+        assert cli("run", "-f", "notes.txt", stdin="from a pipe", **model).stdout == "three\n"
+        assert cli("run", "-", stdin="the prompt", **model).stdout == "four\n"
+        asked = [json.dumps(request.body["messages"][-1]) for request in server.received]
+    assert ["sum it up" in text for text in asked] == [True, True, False, False]
+    assert ["from a pipe" in text for text in asked] == [True, False, True, False]
+    assert ["from a file" in text for text in asked] == [False, True, True, False]
+    assert "the prompt" in asked[3]
+    first = cli.data("conv", "list")["conversations"][-1]["short_id"]
+    (message,) = [event for event in cli.data("conv", "show", first)["events"] if event["kind"] == "UserMessage"]
+    assert message["content"][1]["name"] == "stdin.txt"
+
+
+def test_text_that_nothing_would_read_is_refused(cli: Any, workspace: Path) -> None:
+    """The planner reads no files, and would take what a text says for requests."""
+    refused = cli("run", "summarise this", stdin="profile sales.csv")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "the offline planner cannot read stdin" in refused.stderr
+    detached = cli("run", "--detach", "summarise this", stdin="text")
+    assert detached.returncode == 2
+    assert "--detach takes a prompt only" in detached.stderr
+    too_long = cli("run", "summarise this", stdin="x" * (1 << 20 | 1), BOUGH_MODEL="openai:x", OPENAI_API_KEY="k")
+    assert "stdin has more than 1048576 characters" in too_long.stderr
+    assert cli.data("conv", "list")["conversations"] == []
+
+
+def test_a_pipe_that_stays_open_and_silent_is_not_waited_for(cli: Any) -> None:
+    reader, writer = os.pipe()
+    try:
+        done = subprocess.run(
+            [Path(sys.executable).with_name("bough"), "run", "bake a cake"],
+            cwd=cli.folder, env=cli.env(), stdin=reader, capture_output=True, text=True,
+        )  # fmt: skip
+    finally:
+        os.close(reader)
+        os.close(writer)
+    assert done.stdout.startswith("Nothing fits")
+
+
 @pytest.mark.parametrize(
     ("args", "code", "says"),
     [
         ([], 2, "the prompt is empty"),
         ([" "], 2, "the prompt is empty"),
-        (["x", "-f", "README.md"], 2, "both a prompt and --file"),
+        (["x", "-f", "README.md"], 2, "the offline planner cannot read README.md"),
+        (["-", "-f", "-"], 2, "stdin is named twice"),
         (["-f", "gone.txt"], 2, "cannot be read"),
         (["x", "-C", "nowhere"], 2, "is not a folder"),
         (["x", "--skills", "nowhere"], 2, "is not a folder of skills"),

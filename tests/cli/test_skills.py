@@ -60,7 +60,7 @@ def test_check_names_what_is_wrong_and_ends_with_1(cli: Any, tmp_path: Path) -> 
         (["skills", "check", "notes"], 3, "no SKILL.md"),
         (["skills", "show", "word-cuont"], 3, "word-count"),
         (["skills", "list", "-C", "nowhere"], 2, "is not a folder"),
-        (["skills", "show"], 2, "Missing argument"),
+        (["skills", "show"], 2, "missing NAME"),
     ],
 )
 def test_mistakes_are_told(cli: Any, args: list[str], code: int, says: str) -> None:

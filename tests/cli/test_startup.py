@@ -27,6 +27,9 @@ def modules_after(cli: Any, code: str) -> set[str]:
     [
         ("import bough", HEAVY | {"typer", "asyncio", "sqlite3"}),
         ("from bough.cli.main import run; run(['--version'])", HEAVY | {"typer", "asyncio", "sqlite3"}),
+        ("from bough.cli.main import run; run([])", HEAVY),
+        ("from bough.cli.main import run; run(['--help'])", HEAVY | {"sqlite3"}),
+        ("from bough.cli.main import run; run(['nope'])", HEAVY | {"sqlite3"}),
         ("from bough.cli.main import run; run(['conv', 'list'])", HEAVY),
         ("from bough.cli.main import run; run(['conv', 'list', '--json'])", HEAVY),
         ("from bough.cli.main import run; run(['conv', '--help'])", HEAVY),

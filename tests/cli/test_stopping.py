@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sqlite3
 import time
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,23 @@ def test_resume_with_nothing_to_do_says_so_and_with_a_prompt_answers(cli: Any) -
     assert "nothing to do" in idle.stderr
     assert cli("resume", "-", "count the words of README.md").stdout.startswith("lines words bytes file")
     assert cli("resume", "-@1").returncode == 2
+
+
+def test_waiting_for_a_locked_store_is_told(cli: Any, bough_home: Path) -> None:
+    assert cli("run", "bake a cake").returncode == 0
+    other = sqlite3.connect(bough_home / "bough.db", isolation_level=None)
+    other.execute("begin immediate")
+    process = cli.start("run", "bake bread")
+    line = process.stderr.readline()
+    while line and "waiting for the store" not in line:
+        line = process.stderr.readline()
+    assert line == f"waiting for the store {bough_home / 'bough.db'}: another program keeps it locked\n"
+    assert process.poll() is None
+    other.execute("rollback")
+    other.close()
+    _, errors = process.communicate()
+    assert process.returncode == 0, errors
+    assert "waiting for the store" not in errors, "it is told once"
 
 
 @pytest.mark.parametrize("hidden", ["bubblewrap", "both"])

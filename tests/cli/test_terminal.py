@@ -18,6 +18,34 @@ def test_a_terminal_gets_colours_and_lines_that_fit(cli: Any) -> None:
     assert max(len(line) for line in ESCAPES.sub("", screen).splitlines()) <= 60
 
 
+@pytest.mark.parametrize("columns", [40, 60])
+def test_lists_keep_one_line_for_each_item_on_a_narrow_terminal(cli: Any, columns: int) -> None:
+    (cli.folder / "config.yaml").write_text(
+        "agents:\n  coordinator-of-everything:\n    description: Plans, delegates and checks what the others do.\n"
+        "    model: openai:gpt-5\n"
+    )
+    assert (
+        cli("run", "bake a cake, and then another one, and one more for each of the people that are here").returncode
+        == 0
+    )
+    assert cli("fork", "-").returncode == 0
+    assert cli("run", "--detach", "how many words are in README.md, please", "-m", "offline").returncode == 0
+    for args, items, always in (
+        (["conv", "list"], 3, "finished"),
+        (["skills", "list"], 5, "csv-profile"),
+        (["tasks", "list"], 1, "pending"),
+        (["agents"], 2, "coordinator"),
+        (["conv", "search", "cake"], 2, "cake"),
+    ):
+        code, shown = cli.on_terminal(*args, columns=columns, NO_COLOR="1")
+        lines = [text for text in ESCAPES.sub("", shown).splitlines() if not text.startswith(("next: ", "  "))]
+        assert code == 0
+        assert max(map(len, lines)) <= columns
+        assert always in shown
+        assert len(lines) >= items, "no item is lost"
+        assert len({text.split("  ")[0] for text in lines}) >= min(items, 3), "each line begins with its own name"
+
+
 @pytest.mark.parametrize("environment", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
 def test_colours_stay_away_where_they_are_not_wanted(cli: Any, environment: dict[str, str]) -> None:
     code, screen = cli.on_terminal("run", "bake a cake", **environment)

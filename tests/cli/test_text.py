@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bough.cli.text import Line, Table, cells, harmless, layout, line, paragraph, shorten
+from bough.cli.text import Line, Span, Table, cells, harmless, layout, line, paragraph, shorten
 
 
 @given(st.text(max_size=60), st.integers(1, 40))
@@ -38,7 +38,7 @@ def test_a_table_keeps_its_columns_in_place_and_only_the_flexible_one_gives_way(
     table = Table(
         head=("id", "title", "n"),
         rows=((("a", "id"), ("漢字 " * 20, ""), ("7", "")), (("bcd", "id"), ("short", ""), ("123", ""))),
-        flexible=1,
+        flexible=(1,),
         right=frozenset({2}),
     )
     rows = [part.plain for part in layout(table, width)]
@@ -55,6 +55,24 @@ def test_of_several_flexible_columns_the_widest_give_way() -> None:
     assert rows[1] == f"{'x' * 11}…  {'y' * 12}  12"
     assert [cells(row) for row in rows] == [29, 30]
     assert list(layout(table, 10))[1].plain == f"{'x' * 7}…  {'y' * 7}…  12"
+
+
+@given(
+    st.integers(30, 120),
+    st.lists(st.tuples(*[st.text("abé漢", max_size=40)] * 4), min_size=1, max_size=4),
+)
+def test_a_table_never_wraps_and_columns_leave_in_their_order(width: int, texts: list[tuple[str, ...]]) -> None:
+    rows: tuple[tuple[Span, ...], ...] = tuple(tuple((text, "") for text in row) for row in texts)
+    table = Table(head=("n", "k", "f", "text"), rows=rows, flexible=(3,), drop=(2, 1), last_flexible=0)
+    lines = [part.plain for part in layout(table, width)]
+    assert all(cells(shown) <= width for shown in lines)
+    assert len(lines) == len(rows) + 1
+    heads = lines[0].split()
+    assert heads in (["n", "k", "f", "text"], ["n", "k", "text"], ["n", "text"])
+    natural = [max(cells(text) for text in column) for column in zip(table.head, *texts, strict=True)]
+    if sum(natural) + 6 <= width:
+        assert heads == ["n", "k", "f", "text"]
+        assert cells(lines[0]) <= sum(natural) + 6, "no wider than its texts"
 
 
 @given(st.text(max_size=40))

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
+
+from bough.cli.app import build
+from bough.cli.examples import EXAMPLES
+from bough.cli.help import SUMMARIES
+from bough.cli.usage import arrange
 
 CONV = ("list", "show", "turns", "tree", "tail", "diff", "export", "import", "adopt", "tag", "delete")
 SKILLS = ("list", "show", "check", "match", "run", "new", "add", "lock", "trust")
@@ -39,18 +47,114 @@ def test_every_command_takes_home_store_and_json_and_fits_80_columns(cli: Any) -
     assert not [line for line in "".join(pages[:nouns]).splitlines() if line[:1] == " " and line.endswith("...")]
 
 
-@pytest.mark.parametrize("args", [["nope"], ["conv", "nope"], ["run", "--nope"], ["fork"]])
+@pytest.mark.parametrize("args", [["nope"], ["conv", "nope"], ["run", "--xyzzy"], ["fork"]])
 def test_a_usage_error_ends_with_2_and_says_where_help_is(cli: Any, args: list[str]) -> None:
     done = cli(*args)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "--help` shows how" in done.stderr
+    assert "--help`" in done.stderr
     error = json.loads(cli(*args, "--json").stdout)["error"]
     assert error["code"] == "invalid_input"
 
 
-def test_without_arguments_the_help_is_shown(cli: Any) -> None:
+def test_without_arguments_the_first_screen_is_shown(cli: Any) -> None:
     done = cli()
-    assert "Usage: bough" in done.stdout + done.stderr
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 80
+    assert "skills here: 4" in lines[-1]
+    assert "bough demo" not in done.stdout
+    empty = cli(BOUGH_SKILL_ROOTS="").stdout
+    assert "skills here: 0" in empty
+    assert "bough demo" in empty
+    assert "bough init" in empty
+    assert cli.data()["commands"]["conv"][:2] == ["list", "show"]
+
+
+def test_the_first_screen_and_the_list_name_every_command(cli: Any) -> None:
+    """With the first sentence of each command's own help."""
+    command: Any = typer.main.get_command(build())
+    summaries = {name: text for group in SUMMARIES.values() for name, text in group.items()}
+    first_sentences = {name: " ".join(sub.help.split("\n\n")[0].split()) for name, sub in command.commands.items()}
+    assert {name: text.split(". ")[0].rstrip(".") for name, text in first_sentences.items()} == {
+        name: text.rstrip(".") for name, text in summaries.items()
+    }
+    assert all(name in cli().stdout.split() for name in summaries)
+    listed = cli("--help")
+    assert (listed.stdout, listed.returncode) == (cli("help").stdout, 0)
+    assert all(text in listed.stdout for text in summaries.values())
+
+
+def walk(command: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    for word, sub in getattr(command, "commands", {}).items():
+        yield from walk(sub, f"{name} {word}".strip())
+    if not hasattr(command, "commands"):
+        yield name, command
+
+
+def test_every_command_has_examples_that_parse() -> None:
+    commands = dict(walk(typer.main.get_command(build())))
+    assert commands.keys() == EXAMPLES.keys()
+    for name, examples in EXAMPLES.items():
+        for example in examples:
+            words = arrange(shlex.split(example.partition(" | ")[2] or example.partition(" > ")[0], comments=True)[1:])
+            verb = len(name.split()) if words[: len(name.split())] == name.split() else 1
+            words = words[verb:]
+            commands[name].make_context(name, ["@5" if word == "-@5" else word for word in words])
+
+
+@pytest.mark.parametrize("columns", [40, 80, 200])
+def test_help_fits_the_terminal_and_ends_with_examples(cli: Any, columns: int) -> None:
+    for args in (["--help"], ["run", "--help"], ["help", "conv", "show"], ["help", "skills"]):
+        done = cli(*args, COLUMNS=str(columns), TERMINAL_WIDTH="")
+        assert done.returncode == 0
+        prose = done.stdout.partition("Examples:")[0] if columns < 80 else done.stdout
+        if args != ["--help"]:  # in a pipe nothing is broken
+            assert max(map(len, prose.splitlines())) <= max(columns, 40)
+        assert ("Examples:" in done.stdout) is (args in (["run", "--help"], ["help", "conv", "show"]))
+
+
+def test_common_options_go_before_the_command_too(cli: Any, tmp_path: Path) -> None:
+    assert cli("run", "bake a cake").returncode == 0
+    assert json.loads(cli("--json", "conv", "show", "-").stdout)["command"] == "conv show"
+    assert json.loads(cli("--json", "conv").stdout)["command"] == "conv list"
+    assert json.loads(cli("--json", "version").stdout)["data"].keys() == {"version"}
+    assert cli("version").stdout == cli("--version").stdout
+    other = cli("--home", tmp_path / "other", "--json", "conv", "list")
+    assert json.loads(other.stdout)["data"]["conversations"] == []
+    other = cli(f"--home={tmp_path / 'other'}", "--store", f"sqlite:///{tmp_path}/x.db", "conv", "list")
+    assert other.stdout == "no conversations yet\n"
+    assert not list(tmp_path.glob("*.db"))
+    exec_help = cli("--json", "exec", "-c", "import sys; print(sys.argv[1:])", "--json")
+    assert exec_help.returncode == 0
+
+
+@pytest.mark.parametrize("json_option", [[], ["--json"]])
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["conv", "list"],
+        ["doctor"],
+        ["run", "bake a cake"],
+        ["--version"],
+        ["conv", "--help"],
+        ["exec", "-c", "print(1)"],
+    ],
+)
+def test_output_that_cannot_be_written_is_told_in_one_line(cli: Any, args: list[str], json_option: list[str]) -> None:
+    for buffered in ("", "1"):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run(
+                [Path(sys.executable).with_name("bough"), *json_option, *args],
+                cwd=cli.folder,
+                env=cli.env(PYTHONUNBUFFERED=buffered),
+                stdout=full,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        assert done.returncode == 1
+        assert done.stderr.splitlines()[-1] == "error: cannot write to stdout: No space left on device"
+        assert "internal error" not in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -142,6 +142,8 @@ def test_tasks_agents_and_what_is_served(person: Person) -> None:
 
 ELSEWHERE = {
     "answer": "tests/cli/test_run.py, with an agent that asks",
+    "demo": "tests/journeys/test_start.py",
+    "init": "tests/journeys/test_start.py",
     "serve": "the first hour, and the page about serving",
     "a2a serve": "journeys of A2A",
     **{

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from tests.journeys.conftest import ROOT, Person, Result
 
+from bough.errors import OUTCOMES
+
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 NEEDS_AN_EXTRA = [
@@ -24,6 +26,8 @@ NEEDS_AN_EXTRA = [
 WORKS = [
     ["--version"],
     ["--help"],
+    ["demo"],
+    ["init", "project"],
     ["doctor"],
     ["conv", "list"],
     ["conv", "show", "-"],
@@ -53,6 +57,48 @@ WORKS = [
     ["exec", "-c", "print(6 * 7)"],
 ]
 
+
+ANSWERS = [
+    ["chat"],
+    ["mcp"],
+    ["approve"],
+    ["reject"],
+    ["answer", "yes"],
+    ["conv", "tail"],
+    ["conv", "search", "hello"],
+    ["conv", "import", "one.bough"],
+    ["conv", "adopt", "-"],
+    ["conv", "tag", "-", "a=b"],
+    ["conv", "delete", "-", "--dry-run"],
+    ["skills", "show", "demo-skill"],
+    ["skills", "match", "how many lines"],
+    ["skills", "run", "demo-skill", "x.py"],
+    ["skills", "lock"],
+    ["skills", "add", ".agents/skills/demo-skill"],
+    ["skills", "update"],
+    ["skills", "disable", "demo-skill"],
+    ["skills", "enable", "demo-skill"],
+    ["skills", "remove", "demo-skill"],
+    ["skills", "trust", "--dry-run"],
+    ["agents", "show", "x"],
+    ["agents", "check"],
+    ["tasks", "show"],
+    ["tasks", "logs"],
+    ["tasks", "wait", "abcd1234"],
+    ["tasks", "cancel", "--all", "--yes"],
+    ["tasks", "retry"],
+    ["tasks", "input", "-", "yes"],
+    ["keys", "revoke", "abcd1234"],
+    ["keys", "rotate", "abcd1234"],
+    ["tenants", "disable", "acme"],
+    ["tenants", "enable", "acme"],
+    ["eval", "show"],
+    ["eval", "add", "-", "cases.yaml"],
+    ["eval", "judge", "labels.jsonl", "--judge", "offline"],
+    ["eval", "compare", "a", "b"],
+    ["eval", "report"],
+]
+"""The other commands: each works or refuses with a message, a hint and a documented exit code."""
 
 _CASES = """{"eval_cases": [{"eval_id": "greets", "conversation": [
   {"user_content": {"parts": [{"text": "hello"}]}, "final_response": {"parts": [{"text": "hi"}]}}]}]}"""
@@ -92,3 +138,17 @@ def test_commands_work_or_name_their_extra(person: Person, run: Callable[..., Re
         result = run(*command)
         assert result.code == 6, f"{command}: {result}"
         assert f"pip install 'bough[{extra}]'" in result.stderr, f"{command}: {result}"
+    for command in ANSWERS:
+        result = run(*command)
+        assert result.code in {outcome.exit_code for outcome in OUTCOMES.values()} | {0}, f"{command}: {result}"
+        assert result.code == 0 or ("error: " in result.stderr and "hint: " in result.stderr), f"{command}: {result}"
+        for fault in ("Traceback", "internal error", "ModuleNotFoundError", "No module named"):
+            assert fault not in result.output, f"{command}: {result}"
+
+
+def test_every_command_is_run(run: Callable[..., Result]) -> None:
+    commands = run("--json").json()["commands"]
+    names = {f"{noun} {verb}".strip() for noun, verbs in commands.items() for verb in verbs or [""]}
+    tried = {" ".join(command[: 2 if commands.get(command[0]) else 1]) for command in (*WORKS, *ANSWERS)}
+    tried |= {" ".join(command[: 2 if commands.get(command[0]) else 1]) for command, _ in NEEDS_AN_EXTRA}
+    assert names - tried == {"run"}, "`run` is tried first"

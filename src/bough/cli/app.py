@@ -13,10 +13,9 @@ from typer.core import TyperGroup
 
 from bough import __version__
 from bough.cli import options
+from bough.cli.examples import format_examples, measure_help_width
 
-_CONTEXT: dict[str, Any] = {"help_option_names": ["--help", "-h"]}
-
-_VERBS: Mapping[str, str] = {
+VERBS: Mapping[str, str] = {
     "run": "run",
     "chat": "chat",
     "resume": "resume",
@@ -27,13 +26,15 @@ _VERBS: Mapping[str, str] = {
     "replay": "replay",
     "exec": "execute",
     "doctor": "doctor",
+    "demo": "demo",
+    "init": "init",
     "serve": "serve",
     "worker": "worker",
     "mcp": "mcp",
 }
 """The module of each command. Its function has the command's name, followed by `_` if Python uses the name."""
 
-_NOUNS: Mapping[str, tuple[str, Mapping[str, str]]] = {
+NOUNS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "agents": (
         "Show and check the agents of config.yaml.",
         dict.fromkeys(("list", "show", "check", "schema"), "agents"),
@@ -102,22 +103,24 @@ def build(argv: Sequence[str] = ()) -> typer.Typer:
     """Return the application. If `argv` begins with a command, only this command's module is imported."""
     first = argv[0] if argv else ""
     second = argv[1] if len(argv) > 1 else ""
-    verbs, nouns = _VERBS, _NOUNS
-    # If options come first, as in `bough --home DIR run`, the command is unknown, so all modules are imported.
-    if first in (*_VERBS, *_NOUNS):
-        verbs = {name: verb for name, verb in _VERBS.items() if name == first}
-        nouns = {name: noun for name, noun in _NOUNS.items() if name == first}
+    verbs, nouns = VERBS, NOUNS
+    # Completion begins with no command, so all modules are imported.
+    if first in (*VERBS, *NOUNS):
+        verbs = {name: verb for name, verb in VERBS.items() if name == first}
+        nouns = {name: noun for name, noun in NOUNS.items() if name == first}
     app = typer.Typer(
         name="bough",
         help="An agent runtime: conversations that fork, skills as folders.",
         rich_markup_mode=None,
         no_args_is_help=True,
-        context_settings=_CONTEXT,
+        context_settings={"help_option_names": ["--help", "-h"], "terminal_width": measure_help_width()},
         pretty_exceptions_enable=False,
     )
     app.callback()(_root)
     for name, module in verbs.items():
-        app.command(name, context_settings=_context_settings(name))(_load_command(module, name))
+        app.command(name, context_settings=_context_settings(name), epilog=format_examples(name))(
+            _load_command(module, name)
+        )
     for noun, (help, noun_verbs) in nouns.items():
         if second in noun_verbs:
             noun_verbs = {second: noun_verbs[second]}
@@ -126,9 +129,12 @@ def build(argv: Sequence[str] = ()) -> typer.Typer:
 
 
 def _make_noun(name: str, help: str, verbs: Mapping[str, str]) -> typer.Typer:
-    noun = typer.Typer(name=name, help=help, cls=DefaultCommandGroup, rich_markup_mode=None, context_settings=_CONTEXT)
+    noun = typer.Typer(name=name, help=help, cls=DefaultCommandGroup, rich_markup_mode=None)
     for verb, module in verbs.items():
-        noun.command(verb, context_settings=_context_settings(f"{name} {verb}"))(_load_command(module, verb))
+        command = f"{name} {verb}"
+        noun.command(verb, context_settings=_context_settings(command), epilog=format_examples(command))(
+            _load_command(module, verb)
+        )
     return noun
 
 
@@ -150,17 +156,14 @@ def _show_version(is_set: bool) -> None:
 
 
 def _root(
-    context: typer.Context,
     home: options.Home = None,
     store: options.Store = None,
+    json: options.Json = False,
     version: Annotated[
         bool, typer.Option("--version", "-V", callback=_show_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Make `--home` and `--store` before the command the defaults of all commands."""
-    defaults = {name: value for name, value in (("home", home), ("store", store)) if value is not None}
-    nouns = {noun: dict.fromkeys(verbs, defaults) for noun, (_, verbs) in _NOUNS.items()}
-    context.default_map = dict.fromkeys(_VERBS, defaults) | nouns
+    """Declare the options before the command, for completion; `usage.arrange` moves them behind it."""
 
 
 _HELP = ("--help", "-h")

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import errno
 import gc
+import io
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from bough.errors import OUTCOMES, BoughError, InvalidInput
 from bough.extras import missing_package
 
 if TYPE_CHECKING:
-    from bough.cli.render import Renderer
+    from bough.cli.render import Renderer, Report
 
 BROKEN_PIPE = 141
 """Exit code if the reader of stdout closes it, as in shells: 128 + SIGPIPE."""
@@ -22,12 +23,16 @@ _GC_THRESHOLD = 100_000
 """Number of new objects before a garbage collection. High, because imports create many objects that never die."""
 
 
+_COMPLETION_OPTIONS = (["--show-completion"], ["--install-completion"])
+
+
 def main() -> None:
     """Run the command line of this process and exit."""
     gc.set_threshold(_GC_THRESHOLD, 20, 20)
     try:
         # Before any file is opened, because the file would get the number of a closed stream and receive its output.
         _fill_in_streams()
+        sys.stdout = _open_output(sys.stdout)
         code = run(sys.argv[1:])
     except KeyboardInterrupt:  # raised before `run` could handle it
         code = OUTCOMES["interrupted"].exit_code
@@ -37,21 +42,43 @@ def main() -> None:
 
 def run(argv: Sequence[str]) -> int:
     """Run a command and return its exit code, one of `bough.errors.OUTCOMES`."""
-    if list(argv) in (["--version"], ["-V"]):  # answered without importing Typer
-        from bough import __version__
+    try:
+        if list(argv) in (["--version"], ["-V"], ["version"]):  # answered without importing Typer
+            from bough import __version__
 
-        print(f"bough {__version__}")
-        return 0
+            print(f"bough {__version__}")
+            code = 0
+        else:
+            code = _run(argv)
+        sys.stdout.flush()  # here, because the interpreter would report a failure at exit with a traceback
+    except BrokenPipeError:
+        _discard_output()
+        return BROKEN_PIPE
+    except OSError as error:
+        return _report_lost_output(error)
+    if failure := _find_output_failure():  # which may have been handled as a failure of the command
+        return _report_lost_output(failure)
+    return code
+
+
+def _run(argv: Sequence[str]) -> int:
+    """Run a command and show its result or its error.
+
+    Raises:
+        OSError: stdout cannot be written.
+    """
+    from bough.cli.render import renderer_for
+    from bough.cli.usage import arrange, name_command
+
+    argv = arrange(argv)
     # Arguments after `exec` belong to a script.
-    script_start = list(argv).index("exec") if "exec" in argv else len(argv)
+    script_start = argv.index("exec") if "exec" in argv else len(argv)
     argv = [*map(_strip_dash, argv[:script_start]), *argv[script_start:]]
     os.environ.setdefault("PYDANTIC_AI_NO_BANNER", "1")  # PydanticAI would print a banner to stderr
     # Replace characters that the terminal's encoding lacks, instead of raising UnicodeEncodeError.
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
-    from bough.cli.render import renderer_for
-
-    renderer = renderer_for(json=_wants_json(argv))
+    renderer = renderer_for(json=_wants_json(argv), command=name_command(argv) or "bough")
     try:
         _log_to(os.environ.get("BOUGH_LOG_JSON", ""))
         return _invoke(argv, renderer)
@@ -60,14 +87,57 @@ def run(argv: Sequence[str]) -> int:
         return error.exit_code
     except KeyboardInterrupt:
         return OUTCOMES["interrupted"].exit_code
-    except BrokenPipeError:
-        # At exit, the interpreter flushes stdout again. To a broken pipe, this would print a traceback.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return BROKEN_PIPE
-    except Exception as error:  # noqa: BLE001 - unexpected errors are reported as errors of bough
+    except Exception as error:  # every error is reported as one of bough
+        if isinstance(error, BrokenPipeError) or error is _find_output_failure():
+            raise
         wrapped = _wrap_unexpected(error)
         renderer.error(wrapped)
         return wrapped.exit_code
+
+
+class _Output(io.FileIO):
+    """stdout, with the error of the first write that failed."""
+
+    def __init__(self, fd: int) -> None:
+        super().__init__(fd, "wb", closefd=False)
+        self.failure: OSError | None = None
+
+    def write(self, data: Any, /) -> int:
+        """Write bytes; return their number."""
+        try:
+            return super().write(data) or 0
+        except OSError as error:
+            self.failure = self.failure or error
+            raise
+
+
+def _open_output(stdout: Any) -> TextIO:
+    """Return a stream with the settings of `stdout`, from which `_find_output_failure` learns what was lost."""
+    return io.TextIOWrapper(
+        io.BufferedWriter(_Output(stdout.fileno())),
+        encoding=stdout.encoding,
+        errors=stdout.errors,
+        line_buffering=stdout.line_buffering,
+        write_through=stdout.write_through,
+    )
+
+
+def _find_output_failure() -> OSError | None:
+    """Return the error of a write to stdout, other than one to a pipe that was closed; None if there was none."""
+    raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
+    failure = raw.failure if isinstance(raw, _Output) else None
+    return None if isinstance(failure, BrokenPipeError) else failure
+
+
+def _report_lost_output(error: OSError) -> int:
+    print(f"error: cannot write to stdout: {error.strerror}", file=sys.stderr)
+    _discard_output()
+    return OUTCOMES["internal"].exit_code
+
+
+def _discard_output() -> None:
+    """Discard what stdout holds. At exit, the interpreter would flush it again, and print a traceback."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _log_to(file: str) -> None:
@@ -108,9 +178,13 @@ def _invoke(argv: Sequence[str], renderer: Renderer) -> int:
     from bough.cli.render import Report
 
     try:
-        outcome: Any = build(argv)(list(argv), prog_name="bough", standalone_mode=False)
+        outcome: Any = _answer_without_command(argv)
+        if outcome is None:
+            outcome = build(argv)(list(argv), prog_name="bough", standalone_mode=False)
     except typer.TyperException as error:
-        raise _make_usage_error(error) from error
+        from bough.cli.usage import explain
+
+        raise explain(error, argv) from error
     except typer.Abort:
         return OUTCOMES["interrupted"].exit_code
     if isinstance(outcome, Report):
@@ -119,10 +193,26 @@ def _invoke(argv: Sequence[str], renderer: Renderer) -> int:
     return outcome if isinstance(outcome, int) else 0
 
 
-def _make_usage_error(error: Any) -> InvalidInput:
-    context = getattr(error, "ctx", None)
-    command = context.command_path if context is not None else "bough"
-    return InvalidInput(str(error.format_message()), hint=f"`{command} --help` shows how")
+def _answer_without_command(argv: Sequence[str]) -> Report | None:
+    """Return the answer to arguments that begin with no command; None if Typer answers.
+
+    Raises:
+        InvalidInput: The first word is not a command.
+    """
+    from bough.cli.usage import explain_unknown_command, name_command
+
+    words = [word for word in argv if word != "--json"]
+    if name_command(words) or "_BOUGH_COMPLETE" in os.environ or words[:1] in _COMPLETION_OPTIONS:
+        return None
+    from bough.cli.help import list_commands, report_version, show_first_screen
+    from bough.cli.options import load_settings
+
+    if words[:1] in (["--help"], ["-h"], ["--version"], ["-V"]):
+        return list_commands() if words[0] in ("--help", "-h") else report_version()
+    options = dict(zip(words[::2], words[1::2], strict=False))
+    if options.keys() <= {"--home", "--store"} and len(words) % 2 == 0:
+        return show_first_screen(load_settings(options.get("--home"), options.get("--store")))
+    raise explain_unknown_command(words)
 
 
 def _wrap_unexpected(error: Exception) -> BoughError:

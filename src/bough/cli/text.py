@@ -38,18 +38,24 @@ class Table:
 
     Attributes:
         head: Headings of the columns.
-        flexible: Index of the column that is shortened if the terminal is too narrow; of several, the widest one.
+        flexible: Indices of the columns that are shortened if the terminal is too narrow, the widest first.
         right: Indices of the columns that are aligned to the right.
+        drop: Indices of the columns that are left out, in this order, if the flexible ones would have too little room.
+        last_flexible: Index of a column that is shortened if that does not suffice.
     """
 
     head: tuple[str, ...]
     rows: tuple[tuple[Span, ...], ...]
-    flexible: int | tuple[int, ...]
+    flexible: tuple[int, ...]
     right: frozenset[int] = frozenset()
+    drop: tuple[int, ...] = ()
+    last_flexible: int | None = None
 
 
 _COLUMN_GAP = "  "
 _MIN_FLEXIBLE_WIDTH = 8
+_READABLE_WIDTH = 16
+"""Columns are left out as long as the flexible one would be narrower."""
 _PIECE = re.compile(r"\S+\s*|\s+")
 _BLANK_LETTERS = "\u115f\u1160\u2800\u3164\uffa0"
 _ALLOWED_CONTROLS = "\n\t\u200c\u200d"  # the last two join letters in Persian, Hindi and emoji
@@ -82,14 +88,35 @@ def layout(block: Block, width: int | None) -> Iterator[Line]:
     heading: tuple[Span, ...] = tuple((text, "dim") for text in block.head)
     rows = [heading, *block.rows]
     widths = [max(cells(row[column][0]) for row in rows) for column in range(len(block.head))]
+    columns = list(range(len(widths)))
     if width is not None:
-        excess = sum(widths) + len(_COLUMN_GAP) * (len(widths) - 1) - width
-        flexible = (block.flexible,) if isinstance(block.flexible, int) else block.flexible
-        for _ in range(excess):
-            widest = max(flexible, key=widths.__getitem__)
-            widths[widest] = max(_MIN_FLEXIBLE_WIDTH, widths[widest] - 1)
+        columns = _fit_columns(block, widths, width)
     for row in rows:
-        yield Line(tuple(_pad_row(block, row, widths)))
+        yield Line(tuple(_pad_row(block, row, widths, columns)))
+
+
+def _fit_columns(table: Table, widths: list[int], width: int) -> list[int]:
+    """Return the columns to show in a terminal of `width` cells; shorten their widths in place."""
+
+    def measure_excess() -> int:
+        return sum(widths[column] for column in columns) + len(_COLUMN_GAP) * (len(columns) - 1) - width
+
+    columns = list(range(len(widths)))
+    readable_width = sum(min(_READABLE_WIDTH, widths[column]) for column in table.flexible)
+    for column in table.drop:
+        if sum(widths[column] for column in table.flexible) - measure_excess() < readable_width:
+            columns.remove(column)
+    for _ in range(measure_excess()):
+        _shorten(widths, max(table.flexible, key=widths.__getitem__), 1)
+    if table.last_flexible is not None:
+        _shorten(widths, table.last_flexible, measure_excess())
+    return columns
+
+
+def _shorten(widths: list[int], column: int, count: int) -> None:
+    """Take `count` cells from the width of a column, at most down to what is still readable."""
+    if count > 0:
+        widths[column] = max(min(_MIN_FLEXIBLE_WIDTH, widths[column]), widths[column] - count)
 
 
 def _wrap_line(long_line: Line, width: int, hang: int) -> Iterator[Line]:
@@ -110,11 +137,14 @@ def _wrap_line(long_line: Line, width: int, hang: int) -> Iterator[Line]:
     yield Line(tuple(row))
 
 
-def _pad_row(table: Table, row: Sequence[Span], widths: Sequence[int]) -> Iterator[Span]:
+def _pad_row(table: Table, row: Sequence[Span], widths: Sequence[int], columns: Sequence[int]) -> Iterator[Span]:
     """Yield the spans of a row, padded to the widths of the columns."""
     # No padding after the last text, because trailing spaces would wrap on a narrow terminal.
-    last = max((i for i, (text, _) in enumerate(row) if text), default=-1)
-    for column, (text, style) in enumerate(row[: last + 1]):
+    last = max((column for column in columns if row[column][0]), default=-1)
+    for column in columns:
+        if column > last:
+            return
+        text, style = row[column]
         text = shorten(text, widths[column])
         padding = " " * (widths[column] - cells(text))
         if column in table.right:

@@ -128,6 +128,12 @@ def resolve_model(
     return ResolvedModel(make=_prepare_hosted(name, provider, env, key, shared=shared), name=name, reason="named")
 
 
+def name_default_model(env: Mapping[str, str]) -> str:
+    """Return the model string that `resolve_model` chooses if none is named. Imports no provider."""
+    usable = (provider for provider in _KEYED.values() if provider.key(env) and _is_installed(provider.package))
+    return next((provider.default for provider in usable), OFFLINE)
+
+
 def takes_base_url(model: object) -> bool:
     """Return whether requests to a model are sent to `base_url`; False unless the model is a model string."""
     return isinstance(model, str) and model.partition(":")[0] in _OPENAI

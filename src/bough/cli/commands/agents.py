@@ -37,7 +37,7 @@ def list_(
     )
     blocks: list[Block] = [line(("no agents: write a config.yaml with `agents:`", "dim"))]
     if rows:
-        blocks = [Table(head=("name", "model", "description"), rows=rows, flexible=2)]
+        blocks = [Table(head=("name", "model", "description"), rows=rows, flexible=(2,), drop=(1,), last_flexible=0)]
     return Report(command="agents list", data={"agents": agents, "file": file}, blocks=blocks)
 
 

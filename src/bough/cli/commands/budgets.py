@@ -29,7 +29,7 @@ def list_(home: options.Home = None, store: options.Store = None, json: options.
     """List the budgets, and what is left of each."""
     reports = asyncio.run(_list(options.load_settings(home, store)))
     rows = tuple((_id_span(report), *_describe(report)) for report in reports)
-    table = Table(head=("id", "spent", "reserved", "remaining"), rows=rows, flexible=0)
+    table = Table(head=("id", "spent", "reserved", "remaining"), rows=rows, flexible=(0,))
     return Report(
         command="budgets list",
         data={"budgets": [report.as_json() for report in reports]},
@@ -121,12 +121,12 @@ def _render(report: BudgetReport) -> Iterator[Block]:
         for name in ("usd", "tokens", "requests")
     )
     yield Table(
-        head=("", "spent", "reserved", "remaining", "bound"), rows=rows, flexible=0, right=frozenset({1, 2, 3, 4})
+        head=("", "spent", "reserved", "remaining", "bound"), rows=rows, flexible=(0,), right=frozenset({1, 2, 3, 4})
     )
     if report.members:
         yield line()
         rows = tuple(_member_row(member) for member in report.members)
-        yield Table(head=("conversation", "spent"), rows=rows, flexible=1)
+        yield Table(head=("conversation", "spent"), rows=rows, flexible=(1,))
 
 
 def _member_row(member: BudgetMember) -> tuple[Span, Span]:

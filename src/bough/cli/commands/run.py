@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from bough.cli import agent_file, options
+from bough.cli.prompt import Attachment, read_prompt
 from bough.cli.render import Report, renderer_for
 from bough.cli.rule_options import NO_RULES, RuleOptions
 from bough.cli.tasks import submit_detached
+from bough.cli.text import line
 from bough.cli.turns.turn import WatchedRun, describe_start, shows_stream
 from bough.cli.turns.untrusted import refuse_untrusted_request
 from bough.errors import InvalidInput
@@ -22,9 +24,18 @@ if TYPE_CHECKING:
     from bough.agents.spec import AgentSpec
 
 Prompt = Annotated[
-    str | None, typer.Argument(metavar="PROMPT", help="What to do, or /skill and its arguments. Default: stdin.")
+    str | None,
+    typer.Argument(
+        metavar="PROMPT",
+        help="What to do, or /skill and its arguments; - or nothing: stdin. Piped text is added to it.",
+    ),
 ]
-File = Annotated[Path | None, typer.Option("--file", "-f", metavar="FILE", help="Read the prompt from a file.")]
+File = Annotated[
+    Path | None,
+    typer.Option(
+        "--file", "-f", metavar="FILE", help="File with the prompt, or with a text beside PROMPT; - for stdin."
+    ),
+]
 Detach = Annotated[bool, typer.Option("--detach", help="Submit the run as a task and print its id.")]
 IdempotencyKey = Annotated[
     str | None, typer.Option("--idempotency-key", metavar="K", help="With --detach: the same key gives the same task.")
@@ -62,7 +73,12 @@ def run(
         )
     if idempotency_key is not None and not detach:
         raise InvalidInput("--idempotency-key requires --detach", hint="add --detach, or omit the key")
-    text = _choose_prompt(prompt, file)
+    text, attachments = read_prompt(prompt, file)
+    if attachments and detach:
+        raise InvalidInput(
+            "--detach takes a prompt only, without a file or piped text beside it",
+            hint="name the file in the prompt, or redirect stdin from /dev/null",
+        )
     tags = options.parse_tags(tag)
     settings = options.load_settings(
         home,
@@ -81,6 +97,8 @@ def run(
         from bough.conversation import AsyncConversation
 
         spec = agent_file.resolve_agent(agent, settings, skill_roots=roots, settle_model=not detach)
+        if attachments and spec.model == "offline":
+            raise _make_unreadable_error(attachments)
         message = text if skill is None else _with_skill(skill, text, spec, workspace, settings)
         rule_arguments = rules.make_rules(settings, workspace, may_write=agent_file.may_write(spec))
         if detach:
@@ -102,8 +120,15 @@ def run(
             await turn.heading()
             # Checked before the message is recorded, because the next `bough resume` would run a recorded message.
             refuse_untrusted_request(conversation, message)
-            await conversation.send_message(message)
-            return await turn.run(timeout_seconds=timeout, show_from=0)
+            if attachments and conversation.agent.model_name == "offline":
+                raise _make_unreadable_error(attachments)
+            await conversation.send_message(message, files=[attachment.as_part() for attachment in attachments])
+            exit_code = await turn.run(timeout_seconds=timeout, show_from=0)
+            if conversation.agent.model_name == "offline" and not conversation.skills.list_catalogued():
+                renderer.note(
+                    line("no skills here: `bough demo` shows some at work, `bough init` starts a project with one")
+                )
+            return exit_code
 
     return asyncio.run(main())
 
@@ -122,27 +147,10 @@ def _with_skill(name: str, text: str, agent: AgentSpec, workspace: Path, setting
     return f"/{skill.name} {text}"
 
 
-def _choose_prompt(prompt: str | None, file: Path | None) -> str:
-    """Return the prompt from the argument, the file or stdin.
-
-    Raises:
-        InvalidInput: The prompt is missing, empty, given twice, or unreadable.
-    """
-    if prompt is not None and file is not None:
-        raise InvalidInput("both a prompt and --file were given", hint="pass only one")
-    # Reading stdin from a terminal would wait without telling the user to type something.
-    if prompt is None and file is None and sys.stdin.isatty():
-        raise InvalidInput(
-            "no prompt was given", hint='bough run "…", bough run -f FILE, or a pipe; `bough chat` asks for one'
-        )
-    text = _read_prompt(file) if prompt is None else prompt
-    if not text.strip():
-        raise InvalidInput("the prompt is empty", hint="say what should be done")
-    return text
-
-
-def _read_prompt(file: Path | None) -> str:
-    try:
-        return sys.stdin.read() if file is None else file.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"the prompt cannot be read: {error}", hint="give a text file in UTF-8") from error
+def _make_unreadable_error(attachments: Sequence[Attachment]) -> InvalidInput:
+    # Not joined to the prompt: the planner would take what the text says for requests, and run scripts for them.
+    names = " and ".join(attachment.name for attachment in attachments)
+    return InvalidInput(
+        f"the offline planner cannot read {names}",
+        hint="save the text in the working folder and name the file in the prompt, or choose a model with --model",
+    )

@@ -9,12 +9,16 @@ from bough.cli.render.base import Renderer, Report, wants_colour
 __all__ = ["Renderer", "Report", "renderer_for"]
 
 
-def renderer_for(*, json: bool) -> Renderer:
-    """Return the renderer for stdout and stderr: JSON if requested, and colours only on a terminal."""
+def renderer_for(*, json: bool, command: str = "bough") -> Renderer:
+    """Return the renderer for stdout and stderr: JSON if requested, and colours only on a terminal.
+
+    Args:
+        command: The command that JSON names with an error.
+    """
     if json:
         from bough.cli.render.json import JsonRenderer
 
-        return JsonRenderer(sys.stdout)
+        return JsonRenderer(sys.stdout, command)
     if wants_colour(sys.stdout) or wants_colour(sys.stderr):
         # Rich takes longer to import than most commands take to run, so pipes never load it.
         from bough.cli.render.rich import RichRenderer

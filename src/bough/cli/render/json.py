@@ -15,10 +15,15 @@ from bough.types import Json, escape_json_controls
 
 
 class JsonRenderer:
-    """Writes one JSON value per line: the envelope of a command, or the records of a stream."""
+    """Writes one JSON value per line: the envelope of a command, or the records of a stream.
 
-    def __init__(self, out: TextIO) -> None:
+    Args:
+        command: The command that an error's envelope names.
+    """
+
+    def __init__(self, out: TextIO, command: str = "bough") -> None:
         self._out = out
+        self._command = command
 
     def report(self, report: Report) -> None:
         """Write the envelope: schema version, command, data, next."""
@@ -40,8 +45,15 @@ class JsonRenderer:
         self._out.flush()
 
     def error(self, error: BoughError) -> None:
-        """Write `{"error": {"code", "message", "hint", "details"}}`; `details` only if there are any."""
-        self.record({"error": {"hint": "", **error.as_dict()}})
+        """Write the envelope with `error` (code, message, hint, and details if there are any) in place of `data`."""
+        self.record(
+            {
+                "schema_version": SCHEMA_VERSION,
+                "command": self._command,
+                "error": {"hint": "", **error.as_dict()},
+                "next": [],
+            }
+        )
 
     def record(self, value: Json) -> None:
         """Write one line of a stream."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from json import dumps, loads
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,14 +15,21 @@ from bough.cli import options
 from bough.cli.commands.conv.look import record_json
 from bough.cli.describe import describe
 from bough.cli.render import Report
-from bough.cli.target import Target, short
+from bough.cli.target import LATEST, Target, short
 from bough.cli.text import Line, Span, Style, line, one_line
+from bough.errors import InvalidInput
 from bough.events.record import ConversationRecord
 from bough.settings import Settings
 from bough.types import JsonObject
 
+if TYPE_CHECKING:
+    from bough.events import StoreAdmin
+
 _Id = Annotated[str, typer.Argument(metavar="ID", help="Conversation; - for the latest. ID@SEQ: its first SEQ events.")]
-_Other = Annotated[str, typer.Argument(metavar="OTHER", help="Conversation to compare it with.")]
+_Other = Annotated[
+    str | None,
+    typer.Argument(metavar="[OTHER]", help="Conversation to compare it with. Default: the latest, or ID's source."),
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +57,7 @@ class _Side:
 
 def diff(
     a: _Id,
-    b: _Other = "-",
+    b: _Other = None,
     until: Annotated[
         int | None, typer.Option("--until", metavar="TURN", min=1, help="Compare up to the end of this turn of both.")
     ] = None,
@@ -64,7 +71,9 @@ def diff(
     Lines marked - are only in the first, lines marked + only in the second.
     """
     settings = options.load_settings(home, store)
-    common, side_a, side_b = asyncio.run(_compare(settings, Target.parse(a), Target.parse(b), until))
+    common, side_a, side_b = asyncio.run(
+        _compare(settings, Target.parse(a), None if b is None else Target.parse(b), until)
+    )
     return Report(
         command="conv diff",
         data={"common_events": common, "a": side_a.as_json(), "b": side_b.as_json()},
@@ -73,8 +82,10 @@ def diff(
     )
 
 
-async def _compare(settings: Settings, a: Target, b: Target, until: int | None) -> tuple[int, _Side, _Side]:
+async def _compare(settings: Settings, a: Target, b: Target | None, until: int | None) -> tuple[int, _Side, _Side]:
     async with options.open_settings_store(settings, create=False) as store:
+        if b is None:
+            a, b = await _choose_other(store, a)
         records = [await store.get(await store.resolve(target.name)) for target in (a, b)]
         ancestor = await store.common_ancestor(records[0].id, records[1].id)
         common = 0 if ancestor is None else ancestor[1]
@@ -95,6 +106,25 @@ async def _compare(settings: Settings, a: Target, b: Target, until: int | None) 
         _Side(record=record, events=side_events) for record, side_events in zip(records, events, strict=True)
     )
     return common, side_a, side_b
+
+
+async def _choose_other(store: StoreAdmin, a: Target) -> tuple[Target, Target]:
+    """Return what to compare if one conversation is named: it and the latest, or its source and it if it is the latest.
+
+    Raises:
+        InvalidInput: It is the latest and has no source.
+    """
+    latest = Target(LATEST)
+    id = await store.resolve(a.name)
+    if a.at is not None or id != await store.resolve(LATEST):
+        return a, latest
+    source = (await store.get(id)).forked_from
+    if source is None:
+        raise InvalidInput(
+            f"{short(id)} is the latest conversation and no fork, so there is nothing to compare it with",
+            hint="name two conversations, or fork this one: `bough fork -`",
+        )
+    return Target(str(source)), a
 
 
 def _render_diff(common: int, a: _Side, b: _Side, *, full: bool) -> Iterator[Line]:

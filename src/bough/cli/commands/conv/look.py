@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from bough.tasks.stores.summary import TaskSummary
 
 _STATUS_STYLES: dict[str, Style] = {"running": "good", "error": "bad", "stuck": "bad", "paused": "warn"}
+_SHORT_STATUS = {"waiting_for_confirmation": "waiting"}
 _TASK_STYLES: dict[str, Style] = {"running": "good", "failed": "bad", "input_required": "warn"}
 _PAGE_SIZE = 500
 _DEFAULT_EVENTS = 200
@@ -303,8 +304,9 @@ def _render_page(page: Page, *, filtered: bool, shows_cost: bool) -> Iterator[Bl
     yield Table(
         head=("id", "title", "status", "events", *(("cost",) if shows_cost else ()), "updated"),
         rows=tuple(_row(record, now, shows_cost=shows_cost) for record in page.items),
-        flexible=1,
+        flexible=(1,),
         right=frozenset({3, 4} if shows_cost else {3}),
+        drop=(3, 5, 4) if shows_cost else (3, 4),
     )
     yield from _damage_lines(page.damaged)
     if page.next_cursor:
@@ -323,7 +325,7 @@ def _row(record: ConversationRecord, now: datetime, *, shows_cost: bool) -> tupl
     return (
         (short(record.id), "id"),
         (title, ""),
-        (record.status, _STATUS_STYLES.get(record.status, "")),
+        (_SHORT_STATUS.get(record.status, record.status), _STATUS_STYLES.get(record.status, "")),
         (str(record.head), ""),
         *(((f"{record.usage.cost_usd:.4f} USD", ""),) if shows_cost else ()),
         (ago(record.updated, now), "dim"),

@@ -106,8 +106,9 @@ def _render_page(page: SearchPage, now: datetime) -> Iterator[Block]:
             )
             for hit in page.items
         ),
-        flexible=4,
+        flexible=(4,),
         right=frozenset({1}),
+        drop=(5, 2, 3),
     )
     if page.next_cursor:
         yield line((f"… more: --cursor {page.next_cursor}", "dim"))

@@ -166,7 +166,7 @@ def _render_run(run: HarborRun) -> list[Block]:
     if run.tasks:
         rows = tuple(_task_row(task) for task in run.tasks)
         head = ("task", "reward", "status", "seconds", "reason")
-        blocks.append(Table(head=head, rows=rows, flexible=4, right=frozenset({1, 3})))
+        blocks.append(Table(head=head, rows=rows, flexible=(4,), right=frozenset({1, 3})))
     for task in run.tasks:
         if task.log is not None and task.status != "passed":
             blocks.append(line(("log ", "dim"), (task.task, "strong"), f"  {task.log}", hang=4))

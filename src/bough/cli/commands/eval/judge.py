@@ -99,7 +99,7 @@ def _render_agreement(agreement: JudgeAgreement) -> list[Block]:
         (("person yes", ""), (str(agreement.yes_yes), ""), (str(agreement.yes_no), "")),
         (("person no", ""), (str(agreement.no_yes), ""), (str(agreement.no_no), "")),
     )
-    blocks: list[Block] = [Table(head=("", "judge yes", "judge no"), rows=rows, flexible=0)]
+    blocks: list[Block] = [Table(head=("", "judge yes", "judge no"), rows=rows, flexible=(0,))]
     for label in agreement.differing:
         verdict = "yes" if label.judged else "no"
         blocks.append(line((label.id, "strong"), f"  judge {verdict}: {label.rationale}", hang=2))

@@ -167,7 +167,9 @@ def run_blocks(run: EvalRun) -> list[Block]:
     blocks: list[Block] = []
     if run.metrics:
         rows = tuple(_metric_row(metric.as_dict() | {"name": metric.name}) for metric in run.metrics)
-        blocks.append(Table(head=("metric", "mean", "scored", "passed"), rows=rows, flexible=0, right=frozenset({1})))
+        blocks.append(
+            Table(head=("metric", "mean", "scored", "passed"), rows=rows, flexible=(0,), right=frozenset({1}))
+        )
     blocks.append(head_line(run.summary.as_dict(), threshold=run.threshold, passed=run.passed))
     blocks.append(line(("run ", "dim"), (run.run, "id")))
     blocks.append(line(("report ", "dim"), str(run.folder / "report.html")))
@@ -186,7 +188,7 @@ def side_lines(sides: JsonObject) -> list[Block]:
         (f"{delta['time_seconds']:+.2f}", ""),
         (f"{delta['tokens']:+.0f}", ""),
     )
-    return [Table(head=("", "pass rate", "seconds", "tokens"), rows=(*rows, difference), flexible=0)]
+    return [Table(head=("", "pass rate", "seconds", "tokens"), rows=(*rows, difference), flexible=(0,))]
 
 
 def _side_row(side: str, figures: JsonObject) -> tuple[Span, ...]:

@@ -102,7 +102,7 @@ def compare(
             for case in changed
         ]
     rows = tuple(_figure_row(figure.as_dict() | {"name": figure.name}) for figure in comparison.figures)
-    blocks.append(Table(head=("figure", "A", "B", "difference", "95 %", "p", "n"), rows=rows, flexible=0))
+    blocks.append(Table(head=("figure", "A", "B", "difference", "95 %", "p", "n"), rows=rows, flexible=(0,)))
     return Report(command="eval compare", data=comparison.as_dict(), blocks=blocks)
 
 

@@ -42,7 +42,7 @@ def list_(
     run_summaries = [summarize_run(folder) for folder in list_runs(runs_root(settings, runs))[:limit]]
     rows = tuple(_row(summary) for summary in run_summaries)
     head = ("run", "kind", "set", "model", "pass rate", "cases")
-    blocks: list[Block] = [Table(head=head, rows=rows, flexible=2)] if rows else [line("no runs yet")]
+    blocks: list[Block] = [Table(head=head, rows=rows, flexible=(2,), drop=(1, 3))] if rows else [line("no runs yet")]
     return Report(command="eval list", data={"runs": run_summaries}, blocks=blocks, next=("bough eval show -",))
 
 
@@ -74,7 +74,7 @@ def show(
         data={"record": record, **report},
         blocks=[
             line(("run ", "dim"), (folder.run, "id"), f"  {record['set']['name']}  model {record['model']}"),
-            Table(head=("case", "status", "seconds", "reason"), rows=rows, flexible=3, right=frozenset({2})),
+            Table(head=("case", "status", "seconds", "reason"), rows=rows, flexible=(3,), right=frozenset({2})),
             *side_lines(report.get("sides") or {}),
             head_line(report["summary"], threshold=report["threshold"], passed=passed),
         ],

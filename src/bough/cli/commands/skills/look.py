@@ -146,7 +146,9 @@ def _render_list(registry: SkillRegistry) -> Iterator[Block]:
     skills = registry.list_all()
     if skills:
         rows = tuple(_row(skill) for skill in skills)
-        yield Table(head=("name", "kind", "from", "description"), rows=rows, flexible=3)
+        yield Table(
+            head=("name", "kind", "from", "description"), rows=rows, flexible=(3,), drop=(1, 2), last_flexible=0
+        )
     if all(skill.scope == "builtin" for skill in skills) and not registry.withheld:
         yield line(("no skills found in this project", "dim"))
         yield line(("put a folder with a SKILL.md into .agents/skills, or pass a folder with --skills", "dim"))

@@ -36,7 +36,7 @@ def report_list(tasks: list[Task], cursor: str | None) -> Report:
     )
     blocks: list[Block] = [line("no tasks")]
     if rows:
-        blocks = [Table(head=("task", "state", "agent", "age", "input"), rows=rows, flexible=4)]
+        blocks = [Table(head=("task", "state", "agent", "age", "input"), rows=rows, flexible=(4,), drop=(3, 2))]
     return Report(
         command="tasks list",
         data={"tasks": [task_json(task) for task in tasks], "next_cursor": cursor},

@@ -5,7 +5,9 @@ It also detects commits of other processes.
 
 from __future__ import annotations
 
+import logging
 import os
+import sqlite3
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -42,6 +44,10 @@ Request = Append | Addition | Compaction | Change
 
 _COMMIT_POLL_SECONDS = 0.02
 _CHECKPOINT_MILLISECONDS = 1000
+_WAIT_MILLISECONDS = 2000
+"""How long a statement waits for a lock; a transaction then begins to wait again, up to `BUSY_SECONDS` in all."""
+
+_LOG = logging.getLogger("bough.events")
 
 
 class _TransactionFailed(Exception):
@@ -69,6 +75,7 @@ class GroupCommit:
         self._path = file.path
         self._write_lock = FairLock(file.path)
         self._log = SqliteWriting(connect(file, is_private=is_private), sql, clock, followers)
+        self._log.db.execute(f"pragma busy_timeout = {_WAIT_MILLISECONDS}")
         self._detector = _CommitDetector(self._log, hub)
         self._hub = hub
 
@@ -110,8 +117,7 @@ class GroupCommit:
         self._log.notifications.clear()
         with self._write_lock.take_turn():
             try:
-                # Takes the write lock: upgrading a read lock later would fail if another process had written.
-                self._log.db.execute("begin immediate")
+                self._begin()
             except SQLITE_ERRORS as error:
                 return [BatchResult(error=self._translate(error)) for _ in requests]
             outcomes = self._run_and_commit(requests, run)
@@ -121,6 +127,26 @@ class GroupCommit:
         # After the commit: a watcher that read earlier would miss the events.
         self._notify(is_addition=all(isinstance(request, (Append, Addition)) for request in requests))
         return outcomes
+
+    def _begin(self) -> None:
+        """Begin a transaction. After two seconds of waiting for a lock, say so.
+
+        Raises:
+            sqlite3.OperationalError: Another program has kept the file locked for `BUSY_SECONDS`.
+        """
+        deadline, is_told = time.monotonic() + BUSY_SECONDS, False
+        while True:
+            try:
+                # Takes the write lock: upgrading a read lock later would fail if another process had written.
+                self._log.db.execute("begin immediate")
+            except sqlite3.OperationalError as error:
+                if not getattr(error, "sqlite_errorname", "").startswith("SQLITE_BUSY") or time.monotonic() > deadline:
+                    raise
+                if not is_told:
+                    _LOG.warning("waiting for the store %s: another program keeps it locked", self._path)
+                    is_told = True
+            else:
+                return
 
     def _compact(self) -> BatchResult:
         """Rewrite the file. Zeroing deleted rows is not enough: pages keep older copies of rows that were moved."""
@@ -143,7 +169,7 @@ class GroupCommit:
         except SQLITE_ERRORS:
             return False
         finally:
-            db.execute(f"pragma busy_timeout = {int(BUSY_SECONDS * 1000)}")
+            db.execute(f"pragma busy_timeout = {_WAIT_MILLISECONDS}")
         return not is_busy
 
     def _notify(self, *, is_addition: bool) -> None:
