@@ -12,7 +12,7 @@ from bough.cli import options
 from bough.cli.commands.resume import Message, continue_run
 from bough.cli.render import Report, renderer_for
 from bough.cli.rule_options import NO_RULES, RuleOptions
-from bough.cli.target import Target, open_conversation, short
+from bough.cli.target import Target, describe_new_address, find_new_address, open_conversation, short
 from bough.cli.text import line, one_line
 from bough.cli.turns.turn import shows_stream
 from bough.errors import InvalidInput
@@ -43,6 +43,7 @@ def fork(
         ),
     ] = "shared",
     model: options.Model = None,
+    base_url: options.BaseUrl = None,
     rules: RuleOptions = NO_RULES,
     timeout: options.Timeout = None,
     script_timeout: options.ScriptTimeout = None,
@@ -61,15 +62,21 @@ def fork(
 
     async def main() -> Report | int:
         # Without these options no agent is needed, so the model libraries are not loaded.
-        if prompt is None and model is None and rules == NO_RULES and workspace_policy == "shared":
+        if prompt is None and model is None and base_url is None and rules == NO_RULES and workspace_policy == "shared":
             report = await _fork_unopened(
                 settings, target, title=title, tags=tags, reason=reason, pending=pending_policy
             )
             if report is not None:
                 return report
+        from bough.conversation.agent import with_other_model
+
         async with await open_conversation(target.name, settings, rules) as source:
             fork_title = one_line(prompt, 60) if title is None and prompt is not None else title
-            agent = None if model is None else source.agent.model_copy(update={"model": model})
+            address = find_new_address(source.agent, model, base_url)
+            agent = None
+            if model is not None or address is not None:
+                agent = with_other_model(source.agent, model or source.agent.model, address or source.agent.base_url)
+            warnings = [] if address is None else [describe_new_address(source.agent, address)]
             fork = await source.fork(
                 at=target.at,
                 agent=agent,
@@ -92,6 +99,7 @@ def fork(
                     json=json,
                     stream=shows_stream(no_stream),
                     timeout_seconds=timeout,
+                    warnings=warnings,
                 )
 
     return asyncio.run(main())
