@@ -71,13 +71,13 @@ async def ask(conversation: AsyncConversation, renderer: Renderer, always: Alway
 async def _read_decision(renderer: Renderer, kind: str) -> str | None:
     """Return the answer to a question, asking about an approval again until the answer decides."""
     answer = await _read_answer(renderer, _QUESTIONS[kind])
-    while kind == "approval" and answer is not None and not _is_decision(answer):
+    while kind == "approval" and answer is not None and not is_decision(answer):
         renderer.note(line((f"not understood: {one_line(answer, 40)}", "warn")))
         answer = await _read_answer(renderer, _QUESTIONS[kind])
     return answer
 
 
-def _is_decision(answer: str) -> bool:
+def is_decision(answer: str) -> bool:
     """Whether an answer decides; a typo must neither allow a call nor refuse it. Only `n` may have a reason."""
     word, _, reason = answer.lower().partition(" ")
     return word == "n" or (not reason and word in ("no", "y", "yes", "a", "always"))
