@@ -52,7 +52,7 @@ def test_on_a_terminal_each_call_is_shown_in_full_and_asked_about(cli: Any, work
     long = "y" * 300
     call = ServerCall(tool="write_file", arguments={"path": "c.txt", "content": long})
     with OpenAIServer([Answer(calls=(call,)), writes("d.txt"), "ready"]) as server:
-        typed = [("in this session): ", b"y\r"), ("why not: ", b"n use another name\r")]
+        typed = [("in this session): ", b"y\r"), ("in this session): ", b"n use another name\r")]
         code, screen = with_model(cli, server).on_terminal("run", "write", "--policy", "ask", typed=typed, columns=400)
     assert code == 0
     assert long in ESCAPES.sub("", screen)
@@ -85,7 +85,7 @@ def test_always_approves_calls_of_that_shape_in_this_session(cli: Any, workspace
     (workspace / "deep").mkdir()
     steps = [writes("one.txt"), writes("two.txt"), writes("deep/three.txt"), "done"]
     with OpenAIServer(steps) as server:
-        keys = [("in this session): ", b"a\r"), ("why not: ", b"n\r")]
+        keys = [("in this session): ", b"a\r"), ("in this session): ", b"n\r")]
         code, screen = with_model(cli, server).on_terminal("run", "write", "--policy", "ask", typed=keys)
         conversation = with_model(cli, server).data("conv", "show", "-")
     assert code == 0
@@ -300,7 +300,7 @@ def test_a_command_behind_many_lines_is_in_sight_where_it_is_asked_about(cli: An
 )
 def test_always_covers_no_other_code_and_no_other_script(cli: Any, first: Answer, second: Answer) -> None:
     with OpenAIServer([first, second, "done"]) as server:
-        keys = [("in this session): ", b"a\r"), ("why not: ", b"n\r")]
+        keys = [("in this session): ", b"a\r"), ("in this session): ", b"n\r")]
         code, screen = with_model(cli, server).on_terminal("run", "go", "--policy", "ask", typed=keys)
     assert code == 0
     assert screen.count("in this session): ") == 2

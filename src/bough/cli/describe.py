@@ -388,7 +388,9 @@ def _describe_condensed(event: JsonObject) -> Description:
 
 
 def _describe_imported(event: JsonObject) -> Description:
-    signer = "by a trusted signer" if event.get("trusted") else "signed" if event.get("signer") else "unsigned"
+    signer = "signed" if event.get("signer") else "unsigned"
+    if event.get("trusted"):
+        signer = "by a trusted signer"
     return "imported", [(f"{event['count']} events, {signer}", "dim")], ""
 
 
