@@ -16,7 +16,7 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from bough import AgentSpec, AsyncConversation, Budget, Settings, open_store
-from harness import compare_async, seconds_async
+from harness import compare_async, measure_seconds_async
 
 CONVERSATIONS = 64
 MESSAGES = 3
@@ -50,7 +50,7 @@ async def main() -> None:
             await asyncio.gather(*(converse() for _ in range(CONVERSATIONS)))
 
         shared = Budget(tokens=1 << 50, requests=1 << 50, id="shared")
-        await seconds_async(lambda: run_all(shared))
+        await measure_seconds_async(lambda: run_all(shared))
         await compare_async(
             f"budget: {CONVERSATIONS} conversations that share one",
             lambda: run_all(Budget(id="shared")),

@@ -86,6 +86,8 @@ class Settings:
         policy: Confirmation policy: `allow`, `ask` or `rules`. None if not set: `rules` in `bough run` and `bough chat`
             if the agent may write, otherwise `allow`.
         timeout_seconds: Time limit of a script; None for the executor's default.
+        stream_idle_seconds: How long a model may send nothing before its request is given up and repeated once. The
+            agent's own `timeout` in its model settings takes precedence.
         fetch_networks: Private networks, such as `10.0.0.0/8`, from which images and files may be fetched, also over
             plain HTTP.
         prices: Prices by model name, such as `my-model` or `openai:my-model`, for models that bough has no price for or
@@ -103,6 +105,7 @@ class Settings:
     packages: Path | None = None
     policy: str | None = None
     timeout_seconds: float | None = None
+    stream_idle_seconds: float | None = 120.0
     fetch_networks: tuple[str, ...] = ()
     copy_before_upgrade: bool = True
     prices: Mapping[str, Price] = field(default_factory=dict[str, Price], hash=False)
@@ -266,6 +269,13 @@ def _parse_seconds(key: str, value: Any) -> float | None:
     return seconds
 
 
+def _parse_positive_seconds(key: str, value: Any) -> float | None:
+    seconds = _parse_seconds(key, value)
+    if seconds == 0:  # every request would be given up at once
+        raise InvalidInput(f"setting `{key}` must be more than 0", hint="leave it out for its default")
+    return seconds
+
+
 def _parse_boolean(key: str, value: Any) -> bool:
     words = {"yes": True, "true": True, "on": True, "1": True, "no": False, "false": False, "off": False, "0": False}
     parsed = value if isinstance(value, bool) else words.get(str(value).lower())
@@ -304,6 +314,7 @@ _PARSERS: Mapping[str, Any] = {
     "packages": _parse_path,
     "policy": _make_choice_parser("allow", "ask", "rules"),
     "timeout_seconds": _parse_seconds,
+    "stream_idle_seconds": _parse_positive_seconds,
     "fetch_networks": _parse_networks,
     "copy_before_upgrade": _parse_boolean,
     "prices": _parse_prices,

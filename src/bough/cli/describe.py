@@ -17,18 +17,24 @@ Description = tuple[str, Sequence[Span], str]
 """(word for the kind of an event, summary on the same line, text on the lines below)"""
 
 MAX_TEXT_LINES = 24
+SUBJECTS = ("command", "cmd", "path", "file_path", "url", "query", "question", "skill_name", "name")
+"""Arguments that say most of a call, in this order."""
+
 MAX_RESULT_LINES = 6
 INDENT = 17
 
 
-def describe(event: JsonObject, *, full: bool = False) -> Iterator[Line]:
+def describe(event: JsonObject, *, full: bool = False, thinking: bool = False) -> Iterator[Line]:
     """Yield the lines about one event, given as flat JSON.
 
     Args:
         full: Yield the text in full; otherwise only its first lines, fewer for the result of a tool.
+        thinking: Yield what the model thought before its response, in full.
     """
     word, summary, text = describe_event(event)
     yield line((f"{event['seq']:>5}  ", "dim"), (f"{word:<9} ", _STYLES.get(word, "")), *summary, hang=INDENT)
+    for thought in thinking_of(event).splitlines() if thinking else ():
+        yield line((f"{'':{INDENT}}{thought}", "dim"), hang=INDENT)
     lines = text.splitlines()
     max_lines = MAX_RESULT_LINES if word == "result" else MAX_TEXT_LINES
     # One line more than the limit is shown, because the note about it would take a line too.
@@ -73,6 +79,85 @@ def skill_line(event: JsonObject) -> Line:
 def render_skip(event: JsonObject) -> Line:
     """Return the progress line of a skipped skill."""
     return line(("  skill    ", "dim"), (event["name"], "strong"), (f"  skipped: {event['message']}", "warn"))
+
+
+def retry_line(event: JsonObject) -> Line:
+    """Return the progress line of a request that is repeated, or sent to another model or address."""
+    return line(("  ", ""), (_describe_retry(event), "warn"), hang=4)
+
+
+def tool_line(event: JsonObject, values: Json) -> Line:
+    """Return the progress line of a tool call that ended: the tool, its main argument, the size, the time.
+
+    Args:
+        values: The arguments of the call; None if they are not known.
+    """
+    subject = _find_subject(values)
+    named = f"{event['tool']} {subject}" if subject else event["tool"]
+    if event["kind"] == "ToolReturned":
+        return line(("  ✓ ", "good"), named, (_size(event.get("result")) + _duration(event), "dim"), hang=4)
+    reason = one_line(event.get("error") or event.get("reason") or "", 100)
+    ending = {"ToolRejected": "not run", "ToolInterrupted": "interrupted"}.get(event["kind"], "")
+    problem = ": ".join(filter(None, (ending, reason)))
+    return line(("  ✗ ", "bad"), named, (f"  {problem}" if problem else "", "bad"), (_duration(event), "dim"), hang=4)
+
+
+def thinking_of(event: JsonObject) -> str:
+    """Return what the model thought before a response; empty if it told nothing."""
+    message: JsonObject = event.get("response") or event.get("message") or {}
+    parts = message.get("parts", [])
+    return "\n".join(str(part.get("content") or "") for part in parts if part.get("part_kind") == "thinking").strip()
+
+
+def thinking_line(event: JsonObject) -> Line | None:
+    """Return the folded thinking of a response on one line; None if it has none."""
+    text = thinking_of(event)
+    if not text:
+        return None
+    words = len(text.split())
+    return line((f"  thought  {one_line(text, 60)} ({words} word{'s' * (words != 1)})", "dim"), hang=4)
+
+
+def _find_subject(values: Json) -> str:
+    """Return the argument that says most of a call: a path, command, address or name; else all, shortened."""
+    if not isinstance(values, dict) or not values:
+        return ""
+    fields = cast("dict[str, Json]", values)
+    subject = next((text for name in SUBJECTS if isinstance(text := fields.get(name), str)), None)
+    return one_line(arguments(values) if subject is None else subject, 60)
+
+
+def _size(result: Json) -> str:
+    if isinstance(result, str):
+        count = len(result.splitlines())
+        return f" ({count} line{'s' * (count != 1)})"
+    if isinstance(result, list):
+        count = len(cast("list[Json]", result))
+        return f" ({count} item{'s' * (count != 1)})"
+    status = cast("dict[str, Json]", result).get("exit_code") if isinstance(result, dict) else None
+    return f" (exit code {status})" if status else ""
+
+
+_REASONS = {
+    429: "rate limited",
+    500: "server error",
+    502: "bad gateway",
+    503: "overloaded",
+    504: "gateway timeout",
+    529: "overloaded",
+}
+
+
+def _describe_retry(event: JsonObject) -> str:
+    status = event.get("status")
+    reason = f"{status} {_REASONS[status]}" if status in _REASONS else one_line(event["error"])
+    if event.get("next_model"):
+        return f"using {event['next_model']} instead of {event['model']}: {reason}"
+    if not event["wait_seconds"] and "; trying " in event["error"]:
+        return str(event["error"])
+    seconds = event["wait_seconds"]
+    shown = f"{seconds:.0f}" if seconds >= 1 else f"{seconds:.1f}"
+    return f"retrying in {shown} s ({event['attempt'] + 1} of {event['attempts']}): {reason}"
 
 
 def _describe_outcome(event: JsonObject) -> str:
@@ -258,6 +343,71 @@ def _describe_error(event: JsonObject) -> Description:
     return "error", [(event["message"], "bad")], event.get("hint", "")
 
 
+def _describe_repeat(event: JsonObject) -> Description:
+    return "retry", [(_describe_retry(event), "warn")], ""
+
+
+def _describe_pause(event: JsonObject) -> Description:
+    reason = f": {event['reason']}" if event.get("reason") else ""
+    return "pause", [(f"requested by {event.get('by', 'user')}{reason}", "dim")], ""
+
+
+def _describe_limit(event: JsonObject) -> Description:
+    return "limit", [(f"{event['value']:g} of {event['bound']:g} {event['limit'].replace('_', ' ')}", "warn")], ""
+
+
+def _describe_stuck(event: JsonObject) -> Description:
+    return "stuck", [(f"the agent repeats itself: {event['pattern']}", "warn")], ""
+
+
+def _describe_rules(event: JsonObject) -> Description:
+    return "rules", [(f"changed, ignored until you agree: {', '.join(event['paths']) or 'inherited'}", "warn")], ""
+
+
+def _describe_files(event: JsonObject) -> Description:
+    if event.get("tree") is None:
+        return "files", [(f"not stored: {event.get('reason') or 'unknown reason'}", "warn")], ""
+    counts = ", ".join(f"{event[name]} {name}" for name in ("added", "changed", "removed") if event.get(name))
+    return "files", [(f"{event.get('files', 0)} stored{f': {counts}' if counts else ''}", "dim")], ""
+
+
+def _describe_check(event: JsonObject) -> Description:
+    outcome: Span = ("  passed", "good") if event["passed"] else (f"  {_describe_outcome(event)}", "bad")
+    output = "\n".join(filter(None, (event.get("stdout"), event.get("stderr"))))
+    return "check", [(one_line(event["command"]), ""), outcome], output
+
+
+def _describe_hook(event: JsonObject) -> Description:
+    verdict = event.get("verdict", "none")
+    style: Style = "bad" if verdict in ("deny", "error") else "dim"
+    return "hook", [(event["hook"], ""), (f"  {verdict}", style), (_duration(event), "dim")], event.get("output", "")
+
+
+def _describe_condensed(event: JsonObject) -> Description:
+    return "condensed", [(f"events {event['start']} to {event['stop'] - 1}", "dim")], event["summary"]
+
+
+def _describe_imported(event: JsonObject) -> Description:
+    signer = "signed" if event.get("signer") else "unsigned"
+    if event.get("trusted"):
+        signer = "by a trusted signer"
+    return "imported", [(f"{event['count']} events, {signer}", "dim")], ""
+
+
+def _describe_output(event: JsonObject) -> Description:
+    return "output", [(event["output_type"], "dim")], _to_json(event["data"])
+
+
+def _describe_usage(event: JsonObject) -> Description:
+    usage = event.get("usage", {})
+    tokens = usage.get("input_tokens", 0) + usage.get("output_tokens", 0)
+    return "usage", [(f"{event['purpose']}  {event.get('model') or '?'}  {tokens} tokens", "dim")], ""
+
+
+def _describe_task_end(event: JsonObject) -> Description:
+    return "task", [(event["state"], "dim")], event.get("error") or event.get("result") or ""
+
+
 def _describe_fields(event: JsonObject) -> Description:
     fields = {key: value for key, value in event.items() if key not in ("seq", "id", "kind", "ts", "schema_version")}
     return event["kind"], [(f" {arguments(fields)}", "dim")], ""
@@ -282,6 +432,19 @@ _DESCRIBERS: Mapping[str, Callable[[JsonObject], Description]] = {
     "TaskNoted": _describe_note,
     "TaskLinked": _describe_linked,
     "MessageStored": _describe_stored,
+    "RequestRetried": _describe_repeat,
+    "PauseRequested": _describe_pause,
+    "LimitReached": _describe_limit,
+    "StuckDetected": _describe_stuck,
+    "RulesChanged": _describe_rules,
+    "FilesKept": _describe_files,
+    "CheckRan": _describe_check,
+    "HookRan": _describe_hook,
+    "Condensed": _describe_condensed,
+    "Imported": _describe_imported,
+    "OutputGiven": _describe_output,
+    "UsageAdded": _describe_usage,
+    "TaskEnded": _describe_task_end,
 }
 
 _LONG_CHANGES = frozenset({"agent", "instructions", "saved"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ from uuid import UUID
 from bough.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from bough.agents.spec import AgentSpec
     from bough.cli.rule_options import RuleOptions
     from bough.conversation import AsyncConversation
     from bough.events.record import ConversationRecord
@@ -101,6 +103,42 @@ async def open_conversation(name: str, settings: Settings, rules: RuleOptions) -
         return await AsyncConversation.open(name, settings=settings, **rules.make_rules(settings, project))
     except InvalidInput as error:
         raise _add_hint(error, f"trust them with `bough skills trust` in {project}") from error
+
+
+def find_new_address(agent: AgentSpec, model: str | None, base_url: str | None) -> str | None:
+    """Return the address to use from now on instead of the recorded one; None if it stays.
+
+    Args:
+        model: The model that the user named; None for the agent's.
+        base_url: `--base-url`; without it, BOUGH_BASE_URL counts. A file never moves a conversation elsewhere.
+    """
+    from bough.agents.models.resolve import takes_base_url
+
+    address = base_url or os.environ.get("BOUGH_BASE_URL") or None
+    if not takes_base_url(agent.model if model is None else model):
+        if base_url is not None:
+            raise InvalidInput(
+                f"--base-url is for openai: models, and the model is {model or agent.model}",
+                hint="name a model of that server: --model openai:NAME",
+            )
+        return None
+    return None if address == agent.base_url else address
+
+
+def describe_new_address(agent: AgentSpec, address: str) -> str:
+    """Return what to say when requests are sent elsewhere: from where to where, and with which key."""
+    key = "the key in OPENAI_API_KEY is sent there" if os.environ.get("OPENAI_API_KEY") else "no key is sent there"
+    return f"requests now go to {address}, no longer to {agent.base_url or 'the provider'}; {key}"
+
+
+async def change_model(conversation: AsyncConversation, model: str | None, base_url: str | None) -> list[str]:
+    """Continue with another model or address, as the options say, and return what to warn about."""
+    agent = conversation.agent
+    address = find_new_address(agent, model, base_url)
+    name = model if model is not None else agent.model
+    if name is not None and (model is not None or address is not None):
+        await conversation.set_model(name, base_url=address)
+    return [] if address is None else [describe_new_address(agent, address)]
 
 
 def _add_hint(error: InvalidInput, remedy: str) -> InvalidInput:

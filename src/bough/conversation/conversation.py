@@ -433,17 +433,18 @@ class AsyncConversation(ConversationBase[T], ConversationCollection):
         await self._journal.append(StateChanged(changes={"policies": recorded}))
         self._in_force.local = replace(self._in_force.local, **changes)
 
-    async def set_model(self, model: str | Model) -> None:
+    async def set_model(self, model: str | Model, *, base_url: str | None = None) -> None:
         """Continue with another model, from the next step on, in whichever process the conversation runs.
 
         Args:
             model: A model string, or a PydanticAI model. The log records only the name of a PydanticAI model, so a run
                 in a process without that object is paused with an error.
+            base_url: Another address for it, to which the agent's key is not sent; None keeps the address.
 
         Raises:
             InvalidInput: The model is unknown, or a limit of cost needs its prices, which are unknown.
         """
-        spec = with_other_model(self.agent, model, self.agent.base_url)
+        spec = with_other_model(self.agent, model, base_url or self.agent.base_url)
         resolved, name = resolve_spec_model(spec, self.settings)
         rules = self._in_force()
         require_prices(resolved, rules.limits, self.settings.prices, rules.budgets)

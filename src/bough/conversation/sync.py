@@ -448,9 +448,9 @@ class Conversation(Generic[T]):
         """Change the limits of each run, of the conversation, or both; see `AsyncConversation.set_limits`."""
         self._loop.call(self._core.set_limits, *limits)
 
-    def set_model(self, model: str | Model) -> None:
+    def set_model(self, model: str | Model, *, base_url: str | None = None) -> None:
         """Continue with another model; see `AsyncConversation.set_model`."""
-        self._loop.call(self._core.set_model, model)
+        self._loop.call(self._core.set_model, model, base_url=base_url)
 
     def close(self) -> None:
         """Interrupt a run in progress and release all resources. Idempotent."""

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from bough.testing.openai_server import Failure as Failure
     from bough.testing.openai_server import Hang as Hang
     from bough.testing.openai_server import OpenAIServer as OpenAIServer
+    from bough.testing.openai_server import RawAnswer as RawAnswer
     from bough.testing.openai_server import Received as Received
     from bough.testing.openai_server import ServerCall as ServerCall
     from bough.testing.postgres import postgres_server as postgres_server
@@ -26,7 +27,7 @@ else:
         __name__,
         {
             "bough.testing.anthropic_server": "AnthropicServer CacheUse",
-            "bough.testing.openai_server": "Answer Failure Hang OpenAIServer Received ServerCall",
+            "bough.testing.openai_server": "Answer Failure Hang OpenAIServer RawAnswer Received ServerCall",
             "bough.testing.postgres": "postgres_server",
             "bough.testing.replay": "assert_replays",
             "bough.testing.scripted": "Asked ScriptedModel tool_call",

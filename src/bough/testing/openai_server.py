@@ -37,7 +37,11 @@ class Answer:
     Attributes:
         finish: The finish reason; `auto` is `tool_calls` or `stop`, None omits it.
         says_usage: End a stream with the usage, if the request asks for it.
+        thinking: What the model thinks before it answers, sent as `reasoning_content`.
         break_after: Close the connection after this number of chunks of a stream, or bytes of other answers.
+        cut_after_chars: Close the connection after this number of characters of a streamed text.
+        stall_after_chars: Send nothing more after this number of characters of a streamed text, until the server is
+            closed.
     """
 
     text: str = ""
@@ -45,21 +49,34 @@ class Answer:
     finish: str | None = "auto"
     says_usage: bool = True
     break_after: int | None = None
+    thinking: str = ""
+    cut_after_chars: int | None = None
+    stall_after_chars: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """An HTTP error in OpenAI's format."""
+    """An HTTP error in OpenAI's format. An account without quota has `kind` and `code` `insufficient_quota`."""
 
     status: int = 500
     message: str = "scripted failure"
     kind: str = "server_error"
+    code: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hang:
     """No answer until the server is closed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RawAnswer:
+    """An answer that is not in OpenAI's format: a proxy's page, or, as `text/event-stream`, a malformed stream."""
+
+    body: str = "<!doctype html><title>Sign in</title>"
+    content_type: str = "text/html"
+    status: int = 200
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +93,7 @@ class Received:
         return bool(self.body.get("stream"))
 
 
-Reply: TypeAlias = str | Answer | Failure | Hang
+Reply: TypeAlias = str | Answer | Failure | Hang | RawAnswer
 """One answer of the script; a string stands for `Answer(text=…)`."""
 
 Step: TypeAlias = Reply | Callable[[Received], Reply]
@@ -94,7 +111,7 @@ class OpenAIServer:
     It listens on a free port of 127.0.0.1 and serves each connection in a separate thread. The end of the block also
     ends hanging requests. Token counts are the bytes of messages and answer divided by four.
     A request after the last step gets status 500. OpenAI's client repeats a request after 408, 409, 429 and 5xx, unless
-    the failure has the header `x-should-retry: false`.
+    the failure has the header `x-should-retry: false`. bough repeats requests itself, whatever this header is.
 
     Attributes:
         received: The completion requests so far, oldest first.
@@ -115,6 +132,11 @@ class OpenAIServer:
     def url(self) -> str:
         """The base URL, `/v1` included."""
         return f"http://127.0.0.1:{self._http.server_address[1]}/v1"
+
+    @property
+    def url_without_v1(self) -> str:
+        """A wrong base URL, as people write it: `/chat/completions` below it has status 404."""
+        return self.url.removesuffix("/v1")
 
     def __enter__(self) -> OpenAIServer:
         self._thread.start()
@@ -192,6 +214,8 @@ class _Handler(BaseHTTPRequestHandler):
                 self.server.owner.wait_closed()
             case Failure():
                 self._send_failure(reply)
+            case RawAnswer():
+                self._send_body(reply.status, reply.body.encode(), reply.content_type)
             case Answer() | str():
                 answer = Answer(text=reply) if isinstance(reply, str) else reply
                 (self._send_stream if received.streamed else self._send_complete)(answer, received)
@@ -217,6 +241,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send_complete(self, answer: Answer, received: Received) -> None:
         message: JsonObject = {"role": "assistant", "content": answer.text or None}
+        if answer.thinking:
+            message["reasoning_content"] = answer.thinking
         if answer.calls:
             message["tool_calls"] = [_make_call(call) for call in answer.calls]
         choice = {"index": 0, "message": message, "finish_reason": _choose_finish_reason(answer)}
@@ -232,6 +258,11 @@ class _Handler(BaseHTTPRequestHandler):
             # Without the final chunk of length 0, so that the client sees a broken stream, and not a short one.
             if sent_count == answer.break_after:
                 return
+            if chunk is _STALL:
+                self.close_connection = True
+                self.server.owner.wait_closed()
+            if chunk in (_STALL, _CUT):
+                return
             self._send_chunk(f"data: {json.dumps(chunk)}\n\n")
         self._send_chunk("data: [DONE]\n\n")
         self.wfile.write(b"0\r\n\r\n")
@@ -242,16 +273,24 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.flush()
 
     def _send_failure(self, failure: Failure) -> None:
-        error = {"message": failure.message, "type": failure.kind, "param": None, "code": None}
+        error = {"message": failure.message, "type": failure.kind, "param": None, "code": failure.code}
         self._send_json(failure.status, {"error": error}, headers=failure.headers)
 
     def _send_json(
         self, status: int, body: JsonObject, *, headers: Mapping[str, str] | None = None, cut: int | None = None
     ) -> None:
-        data = json.dumps(body).encode()
-        self._send_head(
-            status, {"content-type": "application/json", "content-length": str(len(data)), **(headers or {})}
-        )
+        self._send_body(status, json.dumps(body).encode(), "application/json", headers=headers, cut=cut)
+
+    def _send_body(
+        self,
+        status: int,
+        data: bytes,
+        content_type: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        cut: int | None = None,
+    ) -> None:
+        self._send_head(status, {"content-type": content_type, "content-length": str(len(data)), **(headers or {})})
         self.wfile.write(data if cut is None else data[:cut])
 
     def _send_head(self, status: int, headers: Mapping[str, str]) -> None:
@@ -261,16 +300,25 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
 
+_STALL: JsonObject = {"stream": "stalls"}
+_CUT: JsonObject = {"stream": "is cut"}
+
+
 def _make_chunks(answer: Answer, received: Received) -> Iterator[JsonObject]:
-    """Yield the chunks of a stream: role, text, the name and arguments of each call, finish reason, and usage."""
+    """Yield the chunks of a stream: role, thinking, text, name and arguments of each call, finish reason, usage."""
     envelope = _make_envelope(received, "chat.completion.chunk")
 
     def chunk(delta: JsonObject, finish: str | None = None) -> JsonObject:
         return envelope | {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
 
     yield chunk({"role": "assistant", "content": ""})
-    for piece in _split_into_pieces(answer.text):
+    for piece in _split_into_pieces(answer.thinking):
+        yield chunk({"reasoning_content": piece})
+    last_chars = answer.stall_after_chars if answer.cut_after_chars is None else answer.cut_after_chars
+    for piece in _split_into_pieces(answer.text[:last_chars]):
         yield chunk({"content": piece})
+    if last_chars is not None:
+        yield _STALL if answer.cut_after_chars is None else _CUT
     for index, call in enumerate(answer.calls):
         call_json = _make_call(call)
         arguments = call_json["function"]["arguments"]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from typing import Any, cast
+from urllib.parse import urlsplit
 
 from pydantic_ai.exceptions import (
     AgentRunError,
@@ -18,11 +21,13 @@ from pydantic_ai.exceptions import (
     ModelTimeoutError,
     UserError,
 )
+from pydantic_ai.models import Model
 
 from bough.errors import ModelError
 
 _RETRY_LATER = "nothing is lost: continue the conversation later"
 _MAX_CHARS = 500
+_FORMATS = ("application/json", "text/event-stream")
 
 _EXPLANATIONS: tuple[tuple[type[ModelAPIError], str, str], ...] = (
     (ModelAuthenticationError, "rejected the key", "check the provider's key, or use another model"),
@@ -41,22 +46,105 @@ _EXPLANATIONS: tuple[tuple[type[ModelAPIError], str, str], ...] = (
 """(exception, summary, hint). The first match is used, so subclasses come before their base classes."""
 
 
-def model_error(error: AgentRunError | UserError) -> ModelError:
-    """Return the error for PydanticAI's exception, with the model's name, the cause and a hint.
+class NotOpenAIFormat(Exception):
+    """A server answered something that no OpenAI-format server answers, such as the page of a proxy."""
 
-    `details` has the HTTP status and the seconds to wait, if the provider sent them.
+
+async def check_format(response: Any) -> None:
+    """Refuse a successful response of another content type than JSON or a stream, before its body is read.
+
+    Args:
+        response: The HTTP client's response; the SDK reads such a body as an empty answer.
+
+    Raises:
+        NotOpenAIFormat: The response is a web page, for example.
     """
+    content_type = str(response.headers.get("content-type", "")).partition(";")[0].strip().lower()
+    if response.is_success and content_type and content_type not in _FORMATS:
+        raise NotOpenAIFormat(content_type)
+
+
+def list_causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error and its causes; stops at a cycle."""
+    visited: set[int] = set()
+    while error is not None and id(error) not in visited:
+        visited.add(id(error))
+        yield error
+        error = error.__cause__
+
+
+def find_wrong_format(error: BaseException | None) -> str:
+    """Return what an answer is instead of OpenAI's format; empty if the failure has another reason."""
+    for cause in list_causes(error):
+        if isinstance(cause, NotOpenAIFormat):
+            return str(cause)
+        if isinstance(cause, json.JSONDecodeError):
+            return "invalid JSON in the stream"
+    return ""
+
+
+def is_silence(error: BaseException | None) -> bool:
+    """Return whether a request was given up because the server sent nothing for too long."""
+    # A timeout in the middle of a stream is reported as a lost connection, with the HTTP client's error as its cause.
+    return any(
+        isinstance(cause, ModelTimeoutError) or type(cause).__name__ == "ReadTimeout" for cause in list_causes(error)
+    )
+
+
+def find_address(model: Model[Any] | None) -> str:
+    """Return the address that a model's requests are sent to, without a query; empty if it has none."""
+    address = None if model is None else model.base_url
+    return "" if not address else urlsplit(address)._replace(query="", fragment="").geturl().rstrip("/")
+
+
+def model_error(
+    error: AgentRunError | UserError | NotOpenAIFormat,
+    *,
+    model: Model[Any] | None = None,
+    received_chars: int = 0,
+    idle_seconds: float | None = None,
+) -> ModelError:
+    """Return the error for PydanticAI's exception, with the model's name and address, the cause and a hint.
+
+    `details` has the address, the HTTP status and the seconds to wait, as far as they are known.
+
+    Args:
+        model: The model that was asked.
+        received_chars: Characters of the response that arrived before the failure.
+        idle_seconds: The time without an answer after which the request was given up.
+    """
+    address = find_address(model)
+    server = address or "its server"
+    place = f" at {address}" if address else ""
+    name = "" if model is None else model.model_name
+    if wrong_format := find_wrong_format(error):
+        return ModelError(
+            f"the answer of {server} is not an OpenAI-format answer ({wrong_format})",
+            hint="check the address; it often ends in /v1",
+            details={"model": name, "address": address},
+        )
     if not isinstance(error, ModelAPIError):
-        return ModelError(_short(str(error)), hint="run it again, or use another model")
+        return ModelError(
+            f"the model {name}{place}: {_short(str(error))}" if address else _short(str(error)),
+            hint="run it again, or use another model",
+        )
+    details: dict[str, Any] = {"model": error.model_name, "address": address or None}
+    if is_silence(error) and idle_seconds is not None:
+        message = f"{server} sent nothing for {idle_seconds:g} s"
+        message += f" after {received_chars} characters" if received_chars else ""
+        return ModelError(message, hint=f"{_RETRY_LATER}, or set a longer stream_idle_seconds", details=details)
+    if isinstance(error, ModelConnectionError) and received_chars:
+        message = f"the connection to {server} was cut after {received_chars} characters"
+        return ModelError(message, hint=_RETRY_LATER, details=details)
     summary, hint = next(
         ((summary, hint) for kind, summary, hint in _EXPLANATIONS if isinstance(error, kind)), ("failed", _RETRY_LATER)
     )
     status = error.status_code if isinstance(error, ModelHTTPError) else None
     near = error.suggested_model_id if isinstance(error, ModelHTTPError) else None
     detail = _unwrap_message(error)
-    message = f"the model {error.model_name} {summary}{f' (HTTP {status})' if status else ''}"
+    message = f"the model {error.model_name}{place} {summary}{f' (HTTP {status})' if status else ''}"
     message += f": {detail}" if detail else ""
-    details = {"model": error.model_name, "http_status": status, "retry_after_seconds": error.retry_after}
+    details |= {"http_status": status, "retry_after_seconds": error.retry_after}
     return ModelError(
         message,
         hint=f"did you mean {near}? {hint}" if near else hint,

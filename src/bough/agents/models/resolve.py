@@ -22,6 +22,7 @@ from bough.errors import BoughError, InvalidInput, Unavailable
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
     from pydantic_ai.providers import Provider
+    from pydantic_ai.providers.openai import OpenAIProvider
 
 
 OFFLINE = "offline"
@@ -183,10 +184,37 @@ def _make_local_model(
     env_key = _KEYED["openai"].key(env)
     # A placeholder, because the SDK refuses an empty key, while a local server needs none.
     key = api_key or (env_key[1] if env_key else _PLACEHOLDER_KEY)
-    make = partial(OpenAIProvider, base_url=base_url, api_key=key)
+
+    def make() -> OpenAIProvider:
+        return _check_answers(OpenAIProvider(base_url=base_url, api_key=key))
+
     provider = find_providers().find("openai", base_url, key, make) if shared else make()
     model_object = (OpenAIResponsesModel if kind == "openai-responses" else OpenAIChatModel)(model, provider=provider)
     return _disable_retries(model_object)
+
+
+def _check_answers(provider: OpenAIProvider) -> OpenAIProvider:
+    """Make the provider's HTTP client refuse answers that are neither JSON nor a stream."""
+    from bough.agents.models.failure import check_format
+
+    http: Any = provider.client._client  # pyright: ignore[reportPrivateUsage] - the SDK has no other name for it
+    hooks: dict[str, list[Any]] = http.event_hooks
+    http.event_hooks = {**hooks, "response": [*hooks.get("response", ()), check_format]}
+    return provider
+
+
+def with_v1(model: Model[Any]) -> Model[Any] | None:
+    """Return an OpenAI-format model with `/v1` after its address; None if its address has a path.
+
+    It uses the same key and the same HTTP client, which belongs to the given model.
+    """
+    from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
+    from pydantic_ai.providers.openai import OpenAIProvider
+
+    if not isinstance(model, OpenAIChatModel | OpenAIResponsesModel) or urlsplit(model.base_url).path.strip("/"):
+        return None
+    client = model.client.copy(base_url=f"{model.base_url.rstrip('/')}/v1")
+    return type(model)(model.model_name, provider=OpenAIProvider(openai_client=client), settings=model.settings)
 
 
 def _prepare_hosted(

@@ -15,7 +15,7 @@ from bough.cli import options
 from bough.cli.agent_file import may_write, resolve_agent
 from bough.cli.render import Renderer, renderer_for
 from bough.cli.rule_options import NO_RULES, RuleOptions
-from bough.cli.target import Target, open_conversation
+from bough.cli.target import Target, change_model, open_conversation
 from bough.cli.text import Line, line
 from bough.cli.turns.always import Always
 from bough.cli.turns.turn import WatchedRun, describe_start
@@ -54,6 +54,7 @@ def chat(
     store: options.Store = None,
 ) -> int:
     """Talk with an agent. Esc or Ctrl+C pauses a run, Ctrl+C twice quits; /help lists the commands."""
+    roots = options.parse_skill_roots(skills)
     settings = options.load_settings(
         home,
         store,
@@ -66,8 +67,8 @@ def chat(
         cwd=workspace,
     )
     with asyncio.Runner() as runner:
-        roots = options.parse_skill_roots(skills)
-        chatting = runner.run(_begin(id, settings, rules, workspace, agent=agent, model=model, skill_roots=roots))
+        begun = _begin(id, settings, rules, workspace, agent=agent, model=model, base_url=base_url, skill_roots=roots)
+        chatting = runner.run(begun)
         try:
             chatting.loop(runner)
         finally:
@@ -83,6 +84,7 @@ async def _begin(
     *,
     agent: Path | None,
     model: str | None,
+    base_url: str | None,
     skill_roots: tuple[Path, ...],
 ) -> Chat:
     from bough.conversation import AsyncConversation
@@ -105,8 +107,8 @@ async def _begin(
         if agent is not None:
             raise InvalidInput("a conversation keeps its agent", hint="leave --agent out, or start a new one")
         conversation = await open_conversation(target.name, settings, rules)
-        if model is not None:
-            await conversation.set_model(model)
+        for warning in await change_model(conversation, model, base_url):
+            renderer.note(line(("warning: ", "warn"), warning, hang=9))
     return Chat(conversation, renderer, rules)
 
 

@@ -12,7 +12,7 @@ from bough.cli import options
 from bough.cli.commands.resume import Message, continue_run
 from bough.cli.render import Report, renderer_for
 from bough.cli.rule_options import NO_RULES, RuleOptions
-from bough.cli.target import Target, open_conversation, short
+from bough.cli.target import Target, describe_new_address, find_new_address, open_conversation, short
 from bough.cli.text import line, one_line
 from bough.cli.turns.turn import shows_stream
 from bough.errors import InvalidInput
@@ -59,6 +59,7 @@ def fork(
         ),
     ] = None,
     model: options.Model = None,
+    base_url: options.BaseUrl = None,
     rules: RuleOptions = NO_RULES,
     timeout: options.Timeout = None,
     script_timeout: options.ScriptTimeout = None,
@@ -80,17 +81,24 @@ def fork(
         at = _find_cut(target, turn, repeat=repeat)
         runs_fork = prompt is not None or repeat
         # Without these options no agent is needed, so the model libraries are not loaded.
-        if not runs_fork and model is None and tools is None and rules == NO_RULES and workspace_policy == "shared":
+        keeps_agent = model is None and base_url is None and tools is None and rules == NO_RULES
+        if not runs_fork and keeps_agent and workspace_policy == "shared":
             report = await _fork_unopened(
                 settings, target, at=at, title=title, tags=tags, reason=reason, pending=pending_policy
             )
             if report is not None:
                 return report
+        from bough.conversation.agent import with_other_model
+
         async with await open_conversation(target.name, settings, rules) as source:
             fork_title = one_line(prompt, 60) if title is None and prompt is not None else title
-            agent = None if model is None else source.agent.model_copy(update={"model": model})
             repeated = await _read_turn(source, turn) if repeat and turn is not None else None
             overrides: Any = {} if tools is None else {"tools": tools}
+            address = find_new_address(source.agent, model, base_url)
+            agent = None
+            if model is not None or address is not None:
+                agent = with_other_model(source.agent, model or source.agent.model, address or source.agent.base_url)
+            warnings = [] if address is None else [describe_new_address(source.agent, address)]
             fork = await source.fork(
                 at=at,
                 agent=agent,
@@ -115,6 +123,7 @@ def fork(
                     json=json,
                     stream=shows_stream(no_stream),
                     timeout_seconds=timeout,
+                    warnings=warnings,
                 )
 
     return asyncio.run(main())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,7 +11,7 @@ import typer
 from bough.cli import options
 from bough.cli.render import Renderer, renderer_for
 from bough.cli.rule_options import NO_RULES, RuleOptions
-from bough.cli.target import Target, open_conversation
+from bough.cli.target import Target, change_model, open_conversation
 from bough.cli.text import line
 from bough.cli.turns.turn import WatchedRun, shows_stream
 from bough.cli.turns.untrusted import refuse_untrusted_request
@@ -26,6 +27,7 @@ def resume(
     id: options.WholeConversation = "-",
     prompt: Message = None,
     model: options.Model = None,
+    base_url: options.BaseUrl = None,
     rules: RuleOptions = NO_RULES,
     timeout: options.Timeout = None,
     script_timeout: options.ScriptTimeout = None,
@@ -47,8 +49,7 @@ def resume(
 
     async def main() -> int:
         async with await open_conversation(target.name, settings, rules) as conversation:
-            if model is not None:
-                await conversation.set_model(model)
+            warnings = await change_model(conversation, model, base_url)
             return await continue_run(
                 conversation,
                 renderer,
@@ -59,6 +60,7 @@ def resume(
                 stream=shows_stream(no_stream),
                 timeout_seconds=timeout,
                 check=check,
+                warnings=warnings,
             )
 
     return asyncio.run(main())
@@ -76,9 +78,11 @@ async def continue_run(
     stream: bool,
     timeout_seconds: float | None,
     check: bool = False,
+    warnings: Iterable[str] = (),
 ) -> int:
     """Send the prompt or repeat a turn's message, if there is one, run the conversation, and return the exit code."""
     turn = WatchedRun(conversation, renderer, command=command, json=json, stream=stream, check=check)
+    turn.warn_all(warnings)
     turn.warn_all(rules.list_kept_rules(conversation.state.policies))
     turn.warn_all(rules.warnings(conversation.settings.home, conversation.workspace, conversation.agent.model_name))
     await turn.heading()

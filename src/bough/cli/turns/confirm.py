@@ -10,6 +10,7 @@ from contextlib import suppress
 from itertools import groupby
 from typing import TYPE_CHECKING, cast
 
+from bough.cli.describe import SUBJECTS
 from bough.cli.keys import lines_typed
 from bough.cli.render import Renderer
 from bough.cli.text import Line, Style, is_visible, line, one_line
@@ -22,15 +23,13 @@ if TYPE_CHECKING:
 
 _RISKS: dict[str, Style] = {"HIGH": "bad", "MEDIUM": "warn"}
 _QUESTIONS = {
-    "approval": "allow it? y, n, a (always in this session), or why not: ",
+    "approval": "allow it? y, n, n and a reason, or a (always in this session): ",
     "question": "answer: ",
     "external": "result: ",
 }
 _SHOWN_REPEATS = 3
 _LONG_CALL_LINES = 20
 _HEADLINE_CHARS = 100
-_TELLING = ("command", "cmd", "path", "file_path", "url", "query", "question", "skill_name", "name")
-"""Arguments that say most of a call, in this order."""
 
 
 def can_ask() -> bool:
@@ -53,7 +52,7 @@ async def ask(conversation: AsyncConversation, renderer: Renderer, always: Alway
         if kind not in _QUESTIONS:
             return False
         renderer.note(_summary(call))
-        answer = await _read_answer(renderer, _QUESTIONS[kind])
+        answer = await _read_decision(renderer, kind)
         if kind != "approval":
             if answer is None:
                 return False
@@ -65,8 +64,23 @@ async def ask(conversation: AsyncConversation, renderer: Renderer, always: Alway
         elif answer.lower() in ("a", "always"):
             await _approve_always(conversation, renderer, id, call, always)
         else:
-            await conversation.reject(id, reason=answer)
+            await conversation.reject(id, reason=answer.partition(" ")[2].strip())
     return True
+
+
+async def _read_decision(renderer: Renderer, kind: str) -> str | None:
+    """Return the answer to a question, asking about an approval again until the answer decides."""
+    answer = await _read_answer(renderer, _QUESTIONS[kind])
+    while kind == "approval" and answer is not None and not is_decision(answer):
+        renderer.note(line((f"not understood: {one_line(answer, 40)}", "warn")))
+        answer = await _read_answer(renderer, _QUESTIONS[kind])
+    return answer
+
+
+def is_decision(answer: str) -> bool:
+    """Whether an answer decides; a typo must neither allow a call nor refuse it. Only `n` may have a reason."""
+    word, _, reason = answer.lower().partition(" ")
+    return word == "n" or (not reason and word in ("no", "y", "yes", "a", "always"))
 
 
 async def _approve_always(
@@ -105,7 +119,7 @@ def headline(call: JsonObject) -> str:
     """Return a call on one line: the tool, and the path or command that says most of it."""
     arguments: Json = call.get("arguments") or {}
     values = cast("JsonObject", arguments) if isinstance(arguments, dict) else {"": arguments}
-    telling = [text for name in _TELLING if isinstance(text := values.get(name), str)]
+    telling = [text for name in SUBJECTS if isinstance(text := values.get(name), str)]
     if not telling and values:
         telling = [json.dumps(values, ensure_ascii=False)]
     return _both_ends(one_line(" ".join([str(call.get("tool")), *telling[:1]]), sys.maxsize))

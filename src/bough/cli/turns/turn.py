@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import sys
 import time
 from contextlib import ExitStack, aclosing, nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bough.cli import describe
 from bough.cli.keys import escape_pressed
 from bough.cli.render import Renderer
 from bough.cli.render.base import SCHEMA_VERSION
 from bough.cli.rule_options import LIMITS
-from bough.cli.text import Line, Style, line, one_line
+from bough.cli.text import Line, Style, line
 from bough.cli.turns import confirm
 from bough.cli.turns.always import Always
 from bough.errors import BoughError, ConnectError, LimitExceeded, ModelError, SandboxUnavailable
@@ -58,7 +60,9 @@ class WatchedRun:
         self._on_escape = on_escape
         self._stream = stream
         self._streamed = ""
-        self._asked_at = 0
+        self._asked_at: int | None = None
+        self._tokens = 0
+        self._arguments: dict[str, JsonObject] = {}
         self._steps = 0
         self._last_failure = ""
         self._can_run = True
@@ -98,6 +102,7 @@ class WatchedRun:
             show_from: Show recorded events from this seq first: the message that was just sent.
         """
         seconds = 0.0
+        stopping = _Termination()
         try:
             with self._spinner:
                 await self._show_recorded(show_from)
@@ -105,7 +110,8 @@ class WatchedRun:
                 started = time.monotonic()
                 with self._spinner:
                     async with asyncio.timeout(None if timeout_seconds is None else timeout_seconds - seconds):
-                        await self._watch()
+                        with stopping:
+                            await self._watch()
                 seconds += time.monotonic() - started
                 if not await self._ask_for_approvals():
                     return self._report_finished(seconds)
@@ -115,6 +121,8 @@ class WatchedRun:
             return self._report_failure(error)
         except asyncio.CancelledError:
             self._report_interruption()
+            if stopping.is_requested:
+                raise SystemExit(128 + signal.SIGTERM) from None
             raise
 
     async def _ask_for_approvals(self) -> bool:
@@ -152,12 +160,17 @@ class WatchedRun:
         self._renderer.record({"type": "event", "event": event})
         if stored.kind == "UserMessage":
             self._asked_at = stored.seq
+        if stored.kind == "ToolCalled":
+            self._arguments[event["tool_call_id"]] = event["arguments"]
         if stored.kind in ("LimitReached", "StuckDetected"):
             self._stopped = event
         if stored.kind == "ErrorRaised" and event["code"] == ConnectError.code:  # a server is missing; the run goes on
             self.warn_all(["; ".join(filter(None, (event["message"], event.get("hint"))))])
         if stored.kind == "ModelResponded":
             self._steps += 1
+            self._tokens += event["usage"]["input_tokens"] + event["usage"]["output_tokens"]
+            if self._asked_at is None:  # the run continues an earlier message, as after a decision
+                self._asked_at = stored.seq
             self._end_response(event)
         for shown in self._lines(event):
             self._renderer.note(shown)
@@ -174,11 +187,14 @@ class WatchedRun:
             case "ScriptRan":
                 self._last_failure = event.get("error") or "" if event["status"] == "error" else ""
                 return [describe.script_line(event)]
+            case "RequestRetried":
+                return [describe.retry_line(event)]
+            case "ModelResponded" if (thought := describe.thinking_line(event)) is not None:
+                return [thought]
             case "ToolReturned" if event["tool"] not in _TOLD_OTHERWISE:
-                return [line(("  tool     ", "dim"), event["tool"])]
+                return [describe.tool_line(event, self._arguments.get(event["tool_call_id"]))]
             case "ToolFailed" | "ToolRejected" | "ToolInterrupted":
-                why = one_line(event.get("error") or event.get("reason") or "", 100)
-                return [line(("  tool     ", "dim"), f"{event['tool']}  ", (why, "bad"))]
+                return [describe.tool_line(event, self._arguments.get(event["tool_call_id"]))]
             case _:
                 return []
 
@@ -245,13 +261,13 @@ class WatchedRun:
         parts = [
             f"{seconds:.1f} s",
             f"{self._steps} step{'s' * (self._steps != 1)}",
-            f"{usage.input_tokens + usage.output_tokens} tokens",
+            f"{self._tokens} tokens",
         ]
         if usage.cache_read_tokens:
             parts.append(f"{usage.cached_share:.0%} of the input cached")
         if usage.cost_usd:
             parts.append(f"{usage.cost_usd:.4f} USD")
-        fork = f"/fork {self._asked_at}" if self._command == "chat" else f'bough fork {self._again} "…"'
+        fork = f"/fork {self._fork_at}" if self._command == "chat" else f'bough fork {self._again} "…"'
         status = self._conversation.status
         style: Style = "good" if status == "finished" else "warn"
         return line(
@@ -260,8 +276,12 @@ class WatchedRun:
 
     @property
     def _again(self) -> str:
-        """The point before the message that was answered."""
-        return f"{self._conversation.short_id}@{self._asked_at}"
+        """The point before the message that was answered or, after a decision, before the first response."""
+        return f"{self._conversation.short_id}@{self._fork_at}"
+
+    @property
+    def _fork_at(self) -> int:
+        return self._conversation.state.head if self._asked_at is None else self._asked_at
 
     def _no_sandbox(self) -> SandboxUnavailable | None:
         """Return the error when a script was wanted and nothing here may run it."""
@@ -313,6 +333,28 @@ class WatchedRun:
         self._renderer.record(result if error is None else result | {"error": {"hint": "", **error.as_dict()}})
 
 
+class _Termination:
+    """Cancels the task of the block on SIGTERM, as Ctrl+C does, so that the log does not say that it still runs.
+
+    Attributes:
+        is_requested: Whether SIGTERM arrived.
+    """
+
+    def __init__(self) -> None:
+        self.is_requested = False
+
+    def __enter__(self) -> None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._request, asyncio.current_task())
+
+    def __exit__(self, *_: object) -> None:
+        asyncio.get_running_loop().remove_signal_handler(signal.SIGTERM)
+
+    def _request(self, task: asyncio.Task[Any] | None) -> None:
+        self.is_requested = True
+        if task is not None:
+            task.cancel()
+
+
 _ENDS = {"finished": "done", "waiting_for_confirmation": "waiting for your yes"}
 _TOLD_OTHERWISE = frozenset({"load_skill", "run_skill_script", "list_skills", "search_skills"})
 
@@ -358,7 +400,10 @@ def describe_start(model_was_named: bool, model: str | None) -> Line | None:
     """Return what to say when the offline planner was taken for lack of a key."""
     if model_was_named or model != "offline":
         return None
-    return line(("no model named and no key set: using the offline planner (see bough doctor)", "dim"))
+    from bough.agents.models.resolve import resolve_model
+
+    reason = resolve_model(None, env=os.environ).reason
+    return line((f"{reason}: using the offline planner (see bough doctor)", "dim"))
 
 
 def shows_stream(no_stream: bool) -> bool:

@@ -9,7 +9,7 @@ from pydantic_ai.exceptions import AgentRunError, UserError
 from pydantic_ai.messages import ModelMessage, ModelRequest, ToolReturnPart, UserPromptPart
 from pydantic_ai.models import Model
 
-from bough.agents.models.failure import model_error
+from bough.agents.models.failure import NotOpenAIFormat, model_error
 from bough.agents.usage import read_usage
 from bough.conversation.log.state import NOTHING_USED, add_usage
 from bough.events.model import Usage
@@ -36,8 +36,8 @@ async def ask(
     agent = Agent(model, instructions=instructions or None)
     try:
         result = await agent.run(question, message_history=_close_calls(messages))
-    except (AgentRunError, UserError) as error:
-        raise model_error(error) from error
+    except (AgentRunError, UserError, NotOpenAIFormat) as error:
+        raise model_error(error, model=model) from error
     usage = NOTHING_USED
     for message in result.new_messages():
         if message.kind == "response":

@@ -19,7 +19,7 @@ from pydantic_ai.usage import UsageLimits
 from pydantic_graph import End
 
 from bough.agents.context import ToolContext
-from bough.agents.models.failure import model_error
+from bough.agents.models.failure import NotOpenAIFormat, find_address, model_error
 from bough.agents.output_type import describe_output_type
 from bough.conversation.log.journal import Journal
 from bough.conversation.log.tool_result import encode_result
@@ -197,8 +197,13 @@ class Loop:
                 infer_name=False,
             ) as run:
                 return await self._drive(run)
-        except (AgentRunError, UserError) as error:
-            raise model_error(error) from error
+        except (AgentRunError, UserError, NotOpenAIFormat) as error:
+            raise model_error(
+                error,
+                model=self._retries.model,
+                received_chars=self._recorder.received_chars,
+                idle_seconds=self._recorder.idle_seconds,
+            ) from error
 
     async def _drive(self, run: AgentRun[ToolContext, Any]) -> Stop:
         """Run the nodes of PydanticAI's graph with the checks between them. See `_run_agent`."""
@@ -224,7 +229,7 @@ class Loop:
                     await fill_inputs(self._journal.store, self._journal.cid, [node.request])
                 self.steps += 1
             await self._call_listener(run, node)
-            node = await _run_node(run, node)
+            node = await self._run_node(run, node)
         await self._call_listener(run, node)
         if self._output_type is not str:
             self._record_output(run)
@@ -276,19 +281,20 @@ class Loop:
             raise ModelError("a tool call has no outcome", hint="`bough doctor` checks the store")
         return request
 
+    async def _run_node(self, run: AgentRun[ToolContext, Any], node: Any) -> Any:
+        """Run a node and return the next one.
 
-async def _run_node(run: AgentRun[ToolContext, Any], node: Any) -> Any:
-    """Run a node and return the next one.
-
-    Raises:
-        ModelError: A model request failed with an error that PydanticAI does not translate, such as a lost connection.
-    """
-    try:
-        return await run.next(node)
-    except (BoughError, AgentRunError, UserError):
-        raise
-    except Exception as error:
-        if Agent.is_model_request_node(node):
-            reason = f"{type(error).__name__}: {error}"[:500]
-            raise ModelError(f"the model failed: {reason}", hint="run it again: nothing is lost") from error
-        raise
+        Raises:
+            ModelError: A model request failed with an error that PydanticAI does not translate.
+        """
+        try:
+            return await run.next(node)
+        except (BoughError, AgentRunError, UserError, NotOpenAIFormat):
+            raise
+        except Exception as error:
+            if Agent.is_model_request_node(node):
+                reason = f"{type(error).__name__}: {error}"[:500]
+                address = find_address(self._retries.model)
+                place = f" at {address}" if address else ""
+                raise ModelError(f"the model{place} failed: {reason}", hint="run it again: nothing is lost") from error
+            raise

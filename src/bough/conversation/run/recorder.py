@@ -157,6 +157,8 @@ class Recorder(AbstractCapability[ToolContext]):
         tools: Names of the agent's tools at this step, forbidden ones included; None before the first step.
         output_tools: Names of the tools that only return the model's answer, without side effects.
         budgets: Holds what each request may cost.
+        received_chars: Characters of the latest response that arrived.
+        idle_seconds: How long the model may send nothing in the latest request; None if unlimited.
     """
 
     def __init__(
@@ -167,6 +169,7 @@ class Recorder(AbstractCapability[ToolContext]):
         budgets: RunBudgets,
         cache_key: str = "",
         note: StopNote | None = None,
+        idle_seconds: float | None = None,
     ) -> None:
         """Record into `journal`.
 
@@ -175,6 +178,7 @@ class Recorder(AbstractCapability[ToolContext]):
             budgets: Holds what each request may cost.
             cache_key: Tells a provider which requests share a prefix; the agent's own setting takes precedence.
             note: Holds the reason if the run is being stopped.
+            idle_seconds: How long the model may send nothing; the agent's own `timeout` takes precedence.
         """
         self._journal = journal
         self._guard = guard
@@ -184,6 +188,10 @@ class Recorder(AbstractCapability[ToolContext]):
         self._settings: dict[str, Any] = {"cache": True}
         if cache_key:
             self._settings["openai_prompt_cache_key"] = cache_key
+        if idle_seconds is not None:
+            self._settings["timeout"] = idle_seconds  # HTTP clients apply it to each read, so a long answer may go on
+        self.idle_seconds = idle_seconds
+        self.received_chars = 0
         self._streams = True
         self._note = note or StopNote()
         self.risks: dict[str, RiskName] = {}
@@ -231,6 +239,8 @@ class Recorder(AbstractCapability[ToolContext]):
         self._pieces.begin(id)
         settings = cast(ModelSettings, {**self._settings, **(request_context.model_settings or {})})
         request = replace(request_context, model_settings=settings or None)
+        timeout = settings.get("timeout")
+        self.received_chars, self.idle_seconds = 0, timeout if isinstance(timeout, int | float) else None
         try:
             async with self.budgets.hold_request(request, streams=self._streams):
                 response = with_distinct_calls(await handler(request))
@@ -446,6 +456,7 @@ class Recorder(AbstractCapability[ToolContext]):
         async for event in stream:
             delta = self._pieces.read(event)
             if delta is not None:
+                self.received_chars += len(delta.text)
                 self.budgets.count_piece(delta.text)
                 self._journal.stream(delta)
             yield event

@@ -11,9 +11,16 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
-from pydantic_ai.exceptions import ModelAPIError, ModelHTTPError, ModelRequestRejectedError
+from pydantic_ai.exceptions import (
+    ModelAPIError,
+    ModelHTTPError,
+    ModelQuotaExceededError,
+    ModelRequestRejectedError,
+)
 from pydantic_ai.models import Model
 
+from bough.agents.models.failure import find_address, find_wrong_format, is_silence, list_causes
+from bough.agents.models.resolve import with_v1
 from bough.agents.retry_policy import RetryPolicy
 from bough.conversation.log.journal import Journal
 from bough.errors import BoughError, ModelError
@@ -21,6 +28,8 @@ from bough.events.model import Event, ModelResponded, PauseRequested, RequestRet
 
 _TEMPORARY_STATUSES = frozenset({408, 409, 429})
 _NEXT_MODEL_STATUSES = frozenset({401, 403, 404})
+_SILENT_ATTEMPTS = 2
+"""Maximum number of requests to a server that sends nothing: each costs the whole time without an answer."""
 _CONNECTION_PACKAGES = ("httpx", "httpcore", "httpx2", "httpcore2", "anyio", "h11", "h2", "ssl")
 """Packages whose errors mean a lost, refused or broken connection."""
 
@@ -44,6 +53,7 @@ class Retries:
         self._remaining_models: Iterator[str] = iter(())
         self._resolve = resolve
         self._failure_count = 0
+        self._silence_count = 0
         self._waited_seconds = 0.0
 
     def configure(self, model: Model, policy: RetryPolicy, fallback: tuple[str, ...] = ()) -> None:
@@ -53,7 +63,10 @@ class Retries:
             fallback: Model strings that are tried in this order if `model` keeps failing.
         """
         self._model, self._policy, self._remaining_models = model, policy, iter(fallback)
-        self._failure_count, self._waited_seconds = 0, 0.0
+        self._reset()
+
+    def _reset(self) -> None:
+        self._failure_count, self._silence_count, self._waited_seconds = 0, 0, 0.0
 
     @property
     def model(self) -> Model:
@@ -65,7 +78,7 @@ class Retries:
     def watch(self, event: Event) -> None:
         """Reset the counters once a model has responded."""
         if isinstance(event, ModelResponded):
-            self._failure_count, self._waited_seconds = 0, 0.0
+            self._reset()
 
     async def recover(self, error: ModelError) -> bool:
         """Wait or change the model. Returns whether to repeat the request; False if a pause was requested meanwhile.
@@ -76,13 +89,16 @@ class Retries:
         cause = error.__cause__
         status = cause.status_code if isinstance(cause, ModelHTTPError) else None
         self._failure_count += 1
+        self._silence_count += is_silence(cause)
+        if (status == 404 or find_wrong_format(cause)) and await self._add_v1(error, status):
+            return True
         may_pass = is_temporary_failure(cause)
         seconds = self._next_wait(cause) if may_pass else None
         if seconds is not None:
             await self._journal.append(self._make_event(error, status, seconds))
             self._waited_seconds += seconds
             return not await self._wait(seconds)
-        if status in _NEXT_MODEL_STATUSES or may_pass:
+        if status in _NEXT_MODEL_STATUSES or may_pass or isinstance(cause, ModelQuotaExceededError):
             for name in self._remaining_models:
                 if await self._change_model(name, error, status):
                     return True
@@ -90,11 +106,21 @@ class Retries:
 
     def _next_wait(self, cause: BaseException | None) -> float | None:
         """Return the seconds to wait; None if no attempt is left, or the total wait would exceed the policy's."""
-        if self._failure_count >= self._policy.attempts:
+        if self._failure_count >= self._policy.attempts or self._silence_count >= _SILENT_ATTEMPTS:
             return None
         after = cause.retry_after if isinstance(cause, ModelAPIError) else None
         seconds = self._policy.wait_seconds(self._failure_count, retry_after=after, random=random.random())  # noqa: S311
         return None if self._waited_seconds + seconds > self._policy.max_seconds else seconds
+
+    async def _add_v1(self, error: ModelError, status: int | None) -> bool:
+        """Use the address with `/v1` from now on, and return whether it was missing. Records the change."""
+        model = with_v1(self.model)
+        if model is None:
+            return False
+        addressed = ModelError(f"{error.message}; trying {find_address(model)}")
+        await self._journal.append(self._make_event(addressed, status, 0.0))
+        self._model = model
+        return True
 
     async def _change_model(self, name: str, error: ModelError, status: int | None) -> bool:
         """Replace the model by the one named, and return whether that can be used. Records either outcome."""
@@ -105,7 +131,7 @@ class Retries:
             await self._journal.append(self._make_event(unusable, None, 0.0, model=name))
             return False
         await self._journal.append(self._make_event(error, status, 0.0, model=failed_model, next_model=name))
-        self._failure_count, self._waited_seconds = 0, 0.0
+        self._reset()
         return True
 
     def _make_event(
@@ -119,7 +145,7 @@ class Retries:
     ) -> RequestRetried:
         return RequestRetried(
             attempt=self._failure_count,
-            attempts=self._policy.attempts,
+            attempts=min(self._policy.attempts, _SILENT_ATTEMPTS) if self._silence_count else self._policy.attempts,
             status=status,
             error=error.message,
             wait_seconds=round(seconds, 3),
@@ -151,21 +177,14 @@ class Retries:
 
 def is_temporary_failure(cause: BaseException | None) -> bool:
     """Whether the same request may succeed later: the server was overloaded or failing, or the connection broke."""
+    if isinstance(cause, ModelQuotaExceededError) or find_wrong_format(cause):
+        return False
     if isinstance(cause, ModelHTTPError):
         return cause.status_code in _TEMPORARY_STATUSES or cause.status_code >= 500
     if isinstance(cause, ModelAPIError):
         return not isinstance(cause, ModelRequestRejectedError)
-    return any(_is_connection_error(error) for error in _list_causes(cause))
+    return any(_is_connection_error(error) for error in list_causes(cause))
 
 
 def _is_connection_error(error: BaseException) -> bool:
     return isinstance(error, OSError) or type(error).__module__.partition(".")[0] in _CONNECTION_PACKAGES
-
-
-def _list_causes(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error and its causes; stops at a cycle."""
-    visited: set[int] = set()
-    while error is not None and id(error) not in visited:
-        visited.add(id(error))
-        yield error
-        error = error.__cause__

@@ -351,7 +351,12 @@ class Runner:
         journal = self._journal
         budgets = RunBudgets(journal, self._read_rules, self._generation, self._environment.settings.prices)
         recorder = Recorder(
-            journal, lambda: supervisor.guard(), budgets=budgets, cache_key=str(self._root), note=self._stop_note
+            journal,
+            lambda: supervisor.guard(),
+            budgets=budgets,
+            cache_key=str(self._root),
+            note=self._stop_note,
+            idle_seconds=self._environment.settings.stream_idle_seconds,
         )
         supervisor = Supervisor(
             journal,

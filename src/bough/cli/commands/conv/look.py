@@ -76,6 +76,7 @@ def list_(
 def show(
     id: options.Conversation = "-",
     full: Annotated[bool, typer.Option("--full", help="Show long texts in full.")] = False,
+    thinking: Annotated[bool, typer.Option("--thinking", help="Show what the model thought.")] = False,
     first: Annotated[int | None, typer.Option("--from", metavar="SEQ", min=0, help="Start at this event.")] = None,
     stop: Annotated[int | None, typer.Option("--to", metavar="SEQ", min=0, help="Stop before this event.")] = None,
     all: Annotated[bool, typer.Option("--all", help="Show all events; with --json, one per line.")] = False,
@@ -102,7 +103,7 @@ def show(
             *(_task_line(task, "") for task in tasks),
             line(),
             *([line((f"… {_count(start)} before; --from 0, or --all", "dim"))] if start and first is None else []),
-            *(output_line for event in events for output_line in describe(event, full=full)),
+            *(output_line for event in events for output_line in describe(event, full=full, thinking=thinking)),
             *(
                 [line((f"… {_count(end - next_cursor)} more: --from {next_cursor}", "dim"))]
                 if next_cursor is not None
