@@ -26,6 +26,7 @@ OF_SCRIPTS = {"--name"}
 OF_OTHERS = {"--soak", "--page"}
 """Options of the benchmarks."""
 NO_SETTINGS = {
+    "BOUGH_API_KEY",
     "BOUGH_CONFIG",
     "BOUGH_DEBUG",
     "BOUGH_LOG_JSON",

@@ -29,7 +29,7 @@ def test_thinking_is_folded() -> None:
     event = {"response": {"parts": [{"part_kind": "thinking", "content": "so it is"}]}}
     shown = thinking_line(event)
     assert shown is not None and shown.plain.strip() == "thought  so it is (3 words)"
-    assert thinking_line({"response": {"parts": []}}) is None
+    assert thinking_line({"kind": "ModelResponded", "response": {"parts": []}}) is None
 
 
 @pytest.mark.parametrize("answer", ["y", "YES", "n", "no", "n not that one", "a", "always"])

@@ -54,6 +54,7 @@ WORKS = [
     ["keys", "create", "laptop"],
     ["keys", "list"],
     ["tenants", "list"],
+    ["budgets", "list"],
     ["exec", "-c", "print(6 * 7)"],
 ]
 
@@ -65,6 +66,7 @@ ANSWERS = [
     ["reject"],
     ["answer", "yes"],
     ["conv", "tail"],
+    ["conv", "turns"],
     ["conv", "search", "hello"],
     ["conv", "import", "one.bough"],
     ["conv", "adopt", "-"],
@@ -90,6 +92,8 @@ ANSWERS = [
     ["tasks", "input", "-", "yes"],
     ["keys", "revoke", "abcd1234"],
     ["keys", "rotate", "abcd1234"],
+    ["budgets", "show", "june"],
+    ["budgets", "change", "june", "--usd", "10"],
     ["tenants", "disable", "acme"],
     ["tenants", "enable", "acme"],
     ["eval", "show"],

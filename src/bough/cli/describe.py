@@ -33,7 +33,7 @@ def describe(event: JsonObject, *, full: bool = False, thinking: bool = False) -
     """
     word, summary, text = describe_event(event)
     yield line((f"{event['seq']:>5}  ", "dim"), (f"{word:<9} ", _STYLES.get(word, "")), *summary, hang=INDENT)
-    for thought in thinking_of(event).splitlines() if thinking else ():
+    for thought in read_thinking(event).splitlines() if thinking else ():
         yield line((f"{'':{INDENT}}{thought}", "dim"), hang=INDENT)
     lines = text.splitlines()
     max_lines = MAX_RESULT_LINES if word == "result" else MAX_TEXT_LINES
@@ -102,16 +102,17 @@ def tool_line(event: JsonObject, values: Json) -> Line:
     return line(("  ✗ ", "bad"), named, (f"  {problem}" if problem else "", "bad"), (_duration(event), "dim"), hang=4)
 
 
-def thinking_of(event: JsonObject) -> str:
+def read_thinking(event: JsonObject) -> str:
     """Return what the model thought before a response; empty if it told nothing."""
-    message: JsonObject = event.get("response") or event.get("message") or {}
-    parts = message.get("parts", [])
+    if event["kind"] != "ModelResponded":
+        return ""
+    parts = event["response"].get("parts", [])
     return "\n".join(str(part.get("content") or "") for part in parts if part.get("part_kind") == "thinking").strip()
 
 
 def thinking_line(event: JsonObject) -> Line | None:
     """Return the folded thinking of a response on one line; None if it has none."""
-    text = thinking_of(event)
+    text = read_thinking(event)
     if not text:
         return None
     words = len(text.split())

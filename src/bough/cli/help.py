@@ -48,6 +48,7 @@ SUMMARIES: Mapping[str, Mapping[str, str]] = {
         "doctor": "Check what works on this machine, and show how to fix the rest.",
         "exec": "Run a script in the sandbox.",
         "eval": "Run evals, score them and compare runs.",
+        "budgets": "List, show and change budgets that conversations share.",
     },
 }
 """The commands by what they are for. A summary is the first sentence of the command's help; a test compares them."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape, unescape
 from typing import NamedTuple
 
-from bough.cli.describe import describe_event, thinking_of
+from bough.cli.describe import describe_event, read_thinking
 from bough.cli.target import short
 from bough.cli.text import Span, escape_controls
 from bough.events.record import ConversationRecord
@@ -65,7 +65,7 @@ def _write_section(event: JsonObject) -> str:
         return f"{heading}\n{escape_html(content)}\n"
     if summary_text:
         heading += f"\n{_code_span(summary_text)}\n"
-    if thinking := _escape_controls(thinking_of(event)):
+    if thinking := _escape_controls(read_thinking(event)):
         heading += f"\n{fence(thinking, 'thinking')}\n"
     body = f"\n{escape_html(text) if word in _MESSAGE_WORDS else fence(text)}\n" if text else ""
     return heading + body
@@ -93,7 +93,7 @@ def _write_article(event: JsonObject) -> str:
     if word == "user":
         text, summary_text = "\n".join(filter(None, (summary_text, text))), ""
     body = f"<pre>{escape(text)}</pre>" if text else ""
-    if thinking := thinking_of(event):
+    if thinking := read_thinking(event):
         body = f"<details><summary>thinking</summary><pre>{escape(thinking)}</pre></details>{body}"
     return _escape_controls(
         f'<article class="{escape(word)}" id="e{seq}"><h2><a href="#e{seq}">{seq}</a> {escape(word)} '

@@ -18,7 +18,6 @@ from bough.events.check import every_record
 from bough.events.draft import parse_id
 from bough.events.erasure.receipt import ErasureReceipt
 from bough.events.lease import hold_lease
-from bough.events.model import TaskLinked
 from bough.events.open import StoreT, use_store
 from bough.events.record import ConversationFilter, ConversationRecord, DeleteMode, Order, Page, SearchPage
 from bough.events.store import EventStore, StoreAdmin
@@ -334,6 +333,8 @@ async def _list_erased(
 
 async def _list_sub_agents(store: EventStore, record: ConversationRecord) -> list[ConversationRecord]:
     """Return the conversations of the tasks that a conversation itself started, without deleted ones."""
+    from bough.events.model import TaskLinked  # loads pydantic, which commands that only read must not
+
     # An imported log may name any conversation, also one that has nothing to do with it.
     start = max(record.base, await store.count_imported(record.id))
     records: list[ConversationRecord] = []
