@@ -26,7 +26,7 @@ def test_a_tool_call_is_one_line_with_its_subject_and_size() -> None:
 
 
 def test_thinking_is_folded() -> None:
-    event = {"response": {"parts": [{"part_kind": "thinking", "content": "so it is"}]}}
+    event = {"kind": "ModelResponded", "response": {"parts": [{"part_kind": "thinking", "content": "so it is"}]}}
     shown = thinking_line(event)
     assert shown is not None and shown.plain.strip() == "thought  so it is (3 words)"
     assert thinking_line({"kind": "ModelResponded", "response": {"parts": []}}) is None
