@@ -56,7 +56,7 @@ def script_line(event: JsonObject) -> Line:
     """Return the progress line of a script that ran."""
     has_succeeded = event["status"] == "success"
     call = one_line(" ".join([event["script"], *event.get("argv", [])]), 44)
-    outcome = "ok" if has_succeeded else _describe_outcome(event)
+    outcome = "ok" if has_succeeded else describe_outcome(event)
     return line(
         ("  script   ", "dim"),
         f"{call:<44}  ",
@@ -75,7 +75,7 @@ def render_skip(event: JsonObject) -> Line:
     return line(("  skill    ", "dim"), (event["name"], "strong"), (f"  skipped: {event['message']}", "warn"))
 
 
-def _describe_outcome(event: JsonObject) -> str:
+def describe_outcome(event: JsonObject) -> str:
     """Return how a script that did not succeed ended."""
     if event.get("timed_out"):
         return "timed out"
@@ -216,7 +216,7 @@ def _describe_skipped(event: JsonObject) -> Description:
 def _describe_script(event: JsonObject) -> Description:
     has_succeeded = event["status"] == "success"
     call = one_line(" ".join([event["script"], *event.get("argv", [])]))
-    outcome: Span = ("  ok", "good") if has_succeeded else (f"  {_describe_outcome(event)}", "bad")
+    outcome: Span = ("  ok", "good") if has_succeeded else (f"  {describe_outcome(event)}", "bad")
     details: Span = (f"{_duration(event)}  {event.get('isolation', '')}", "dim")
     return "script", [(call, ""), outcome, details], event.get("error") or ""
 
