@@ -168,9 +168,13 @@ def describe_call(id: str, call: JsonObject, workspace: Path) -> Iterator[Line]:
 
 def _find_change(call: JsonObject, values: JsonObject, workspace: Path) -> tuple[str, str, tuple[str, ...]] | None:
     """Return the text before and after an edit, and the arguments that the diff shows."""
-    if call.get("tool") == "edit_file" and isinstance(values.get("old"), str) and isinstance(values.get("new"), str):
-        return values["old"], values["new"], ("old", "new")
     path, content = values.get("path"), values.get("content")
+    if call.get("tool") == "edit_file" and isinstance(values.get("old"), str) and isinstance(values.get("new"), str):
+        before, after = values["old"], values["new"]
+        present = _read_present(workspace, str(path))
+        if present is not None and present.count(before) == 1:  # in its lines of the file, as it would be done
+            before, after = present, present.replace(before, after)
+        return before, after, ("old", "new")
     if call.get("tool") == "write_file" and isinstance(path, str) and isinstance(content, str):
         present = _read_present(workspace, path)
         return None if present is None else (present, content, ("content",))

@@ -66,6 +66,15 @@ class _PlainCodeBlock(CodeBlock):
 
 
 class _AnswerMarkdown(Markdown):
+    """Markdown whose line breaks are kept, because models write lines as they should be read."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text, hyperlinks=False)
+        for token in self.parsed:
+            for child in token.children or ():
+                if child.type == "softbreak":
+                    child.type = "hardbreak"
+
     elements: ClassVar[dict[str, type[MarkdownElement]]] = {
         **Markdown.elements,
         "heading_open": _LeftHeading,
@@ -94,7 +103,7 @@ class Painter:
         if not text.strip():
             return ""
         columns = min(width, PROSE_COLUMNS)
-        painted = self._render(_AnswerMarkdown(harmless(text), hyperlinks=False), columns)
+        painted = self._render(_AnswerMarkdown(harmless(text)), columns)
         # Rich fills lines with spaces up to the width, which a narrower terminal would wrap.
         return "".join(f"{row.rstrip()}\n" for row in painted.splitlines())
 

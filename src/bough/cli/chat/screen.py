@@ -92,6 +92,12 @@ class _Output(Vt100_Output):
 
     keeps_paste_mode = True
 
+    @property
+    @override
+    def responds_to_cpr(self) -> bool:
+        """False: the answer of the terminal would come between the keys that are typed."""
+        return False
+
     @override
     def disable_bracketed_paste(self) -> None:
         if not self.keeps_paste_mode:
@@ -114,7 +120,7 @@ class Screen:
         self._question = ""
         self._leaves_next = False
         self.painter = Painter(has_colours=wants_colour(sys.stdout))
-        self._output = _Output.from_pty(sys.stdout, term=os.environ.get("TERM"), enable_cpr=False)
+        self._output = _Output.from_pty(sys.stdout, term=os.environ.get("TERM"))
         self._search = SearchToolbar()
         self._input = Buffer(
             multiline=True, history=history, completer=completer, on_text_changed=lambda _: self._stay()

@@ -36,7 +36,12 @@ class TerminalChat:
         conversation = session.conversation
         history = ProjectHistory(session.settings.home, conversation.workspace, session.mask)
         self._screen = Screen(self, history, ChatCompleter(self._commands, conversation.workspace))
-        self._view = TurnView(self._screen.painter, self._screen.print, lambda: self._screen.width)
+        self._view = TurnView(
+            self._screen.painter,
+            self._screen.print,
+            get_width=lambda: self._screen.width,
+            is_plain=lambda: session.conversation.agent.model_name == "offline",
+        )
         self._approvals = Approvals(session, self._screen)
         self._queue: deque[str] = deque()
         self._arrived = asyncio.Event()

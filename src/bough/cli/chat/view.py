@@ -30,6 +30,7 @@ class TurnView:
     Args:
         write: Prints finished ANSI text.
         get_width: Returns the columns of the terminal.
+        is_plain: Returns whether answers are output of scripts, which is not Markdown.
 
     Attributes:
         own_messages: Ids of messages that were typed here, which are on the screen already.
@@ -37,10 +38,17 @@ class TurnView:
         steps: Responses of the model since `begin`.
     """
 
-    def __init__(self, painter: Painter, write: Callable[[str], None], get_width: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        painter: Painter,
+        write: Callable[[str], None],
+        get_width: Callable[[], int],
+        is_plain: Callable[[], bool],
+    ) -> None:
         self._painter = painter
         self._write = write
         self._get_width = get_width
+        self._is_plain = is_plain
         self._signs = pick_signs()
         self._answer = MarkdownStream()
         self._is_incomplete = False
@@ -106,8 +114,12 @@ class TurnView:
                 self._print_markdown(self._answer.feed(piece.text))
 
     def _print_markdown(self, text: str) -> None:
-        painted = self._painter.markdown(text, self._get_width())
-        if painted:
+        width = self._get_width()
+        if self._is_plain():
+            painted = self._painter.blocks([line(row, hang=0) for row in text.splitlines()], width)
+        else:
+            painted = self._painter.markdown(text, width)
+        if painted.strip():
             self._write("\n" + painted.strip("\n") + "\n")
 
     def _show_event(self, event: JsonObject) -> None:
