@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 import yaml
 
 from bough.cli.chat.paint import diff_lines
-from bough.cli.text import Line, line
+from bough.cli.text import Line, line, one_line
 from bough.cli.turns.confirm import APPROVAL_ANSWERS, approve_always, call_lines, parse_decision, read_value, summarize_call
 from bough.errors import BoughError, InvalidInput
 from bough.types import Json, JsonObject
@@ -56,15 +56,16 @@ class Approvals:
 
     async def _ask_approval(self, id: str) -> bool:
         conversation = self._session.conversation
-        while (typed := await self._screen.ask(f"{APPROVAL_ANSWERS}, e (edit): ")) is not None:
-            if typed.strip().lower() in ("e", "edit"):
+        self._screen.print_lines([line((f"{APPROVAL_ANSWERS}, e (edit the arguments)", "dim"), hang=0)])
+        while (typed := await self._screen.ask("allow? ", find_mistake=_find_mistake)) is not None:
+            if _asks_to_edit(typed):
                 if await self._approve_edited(id):
                     return True
                 continue
             decision = parse_decision(typed)
             if decision is None:
-                self._note_mistake(f"not an answer: {typed.strip()!r}" if typed.strip() else "type an answer")
-            elif decision.word == "n":
+                continue
+            if decision.word == "n":
                 await conversation.reject(id, reason=decision.reason)
                 reason = f": {decision.reason}" if decision.reason else ""
                 self._screen.print_lines([line((f"  rejected{reason}", "dim"), hang=4)])
@@ -126,6 +127,17 @@ class Approvals:
 
     def _note_mistake(self, text: str) -> None:
         self._screen.print_lines([line((f"  {text}", "warn"), hang=4)])
+
+
+def _asks_to_edit(text: str) -> bool:
+    return text.strip().lower() in ("e", "edit")
+
+
+def _find_mistake(text: str) -> str | None:
+    """Return what is wrong with an answer to an approval; None for an answer."""
+    if parse_decision(text) is not None or _asks_to_edit(text):
+        return None
+    return f"not an answer: {one_line(text, 40)!r}; nothing was decided" if text.strip() else "type y, n, a or e"
 
 
 def find_editor() -> list[str] | None:

@@ -188,7 +188,7 @@ class ChatCommands:
             f"{usage.requests} requests, {usage.input_tokens} + {usage.output_tokens} tokens, "
             f"{usage.cached_share:.0%} of the input cached, cost {cost}"
         )
-        return CommandResult([line(text)])
+        return CommandResult([line(text, hang=0)])
 
     async def _tree(self, _: str) -> CommandResult:
         return await self._report(lambda: look.tree(self._id, **self._where))
@@ -231,7 +231,7 @@ class ChatCommands:
 
     async def _describe(self, note: str = "") -> CommandResult:
         heading = await self._session.describe()
-        return CommandResult([heading, *([line((note, "dim"))] if note else [])])
+        return CommandResult([line(), heading, *([line((note, "dim"), hang=0)] if note else [])])
 
     async def _report(self, command: Callable[[], Report | int | None]) -> CommandResult:
         """Run a command of the command line; in a thread, because it has an event loop and a store of its own."""

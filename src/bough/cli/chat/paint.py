@@ -105,7 +105,8 @@ class Painter:
         columns = min(width, PROSE_COLUMNS)
         painted = self._render(_AnswerMarkdown(harmless(text)), columns)
         # Rich fills lines with spaces up to the width, which a narrower terminal would wrap.
-        return "".join(f"{row.rstrip()}\n" for row in painted.splitlines())
+        rows = [row.rstrip() for row in painted.splitlines()]
+        return "".join(f"{row}\n" for i, row in enumerate(rows) if row or rows[i - 1 : i] != [""])
 
     def _render(self, renderable: RenderableType, width: int, *, soft_wrap: bool = False) -> str:
         file = io.StringIO()

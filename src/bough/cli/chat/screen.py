@@ -9,7 +9,7 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from prompt_toolkit.application import Application, run_in_terminal
@@ -39,7 +39,7 @@ from typing_extensions import override
 
 from bough.cli.chat.paint import Painter
 from bough.cli.render.base import wants_colour
-from bough.cli.text import Line
+from bough.cli.text import Line, line
 
 if TYPE_CHECKING:
     from prompt_toolkit.completion import Completer
@@ -118,6 +118,7 @@ class Screen:
         self._pastes: dict[str, str] = {}
         self._answer_wait: asyncio.Future[str | None] | None = None
         self._question = ""
+        self._find_mistake: Callable[[str], str | None] | None = None
         self._leaves_next = False
         self.painter = Painter(has_colours=wants_colour(sys.stdout))
         self._output = _Output.from_pty(sys.stdout, term=os.environ.get("TERM"))
@@ -134,6 +135,7 @@ class Screen:
             output=self._output,
             input=create_input(sys.stdin),
             full_screen=False,
+            erase_when_done=True,
             refresh_interval=1,
         )
         # Escape alone is a key, and the beginning of others. Terminals send the rest at once.
@@ -191,7 +193,9 @@ class Screen:
         text = "\n".join(parts)
         self._input.set_document(Document(text, len(text)), bypass_readonly=True)
 
-    async def ask(self, question: str, *, text: str = "") -> str | None:
+    async def ask(
+        self, question: str, *, text: str = "", find_mistake: Callable[[str], str | None] | None = None
+    ) -> str | None:
         """Ask a question and return the line typed as the answer; None if Escape, Ctrl-C or Ctrl-D refused to answer.
 
         The typed message is set aside, and back afterwards. Keys pressed before the question was shown belong to the
@@ -199,12 +203,13 @@ class Screen:
 
         Args:
             text: Is in the line already, to be edited.
+            find_mistake: Returns what is wrong with a line, which is then shown and asked for again; None if nothing is.
         """
         for press in self._app.input.read_keys():
             self._app.key_processor.feed(press)
         self._app.key_processor.process_keys()
         self._answer_wait = asyncio.get_running_loop().create_future()
-        self._question = question
+        self._question, self._find_mistake = question, find_mistake
         self._answer.set_document(Document(text, len(text)))
         self._app.layout.focus(self._answer)
         self.refresh()
@@ -226,6 +231,15 @@ class Screen:
     def _settle(self, answer: str | None) -> None:
         if self._answer_wait is not None and not self._answer_wait.done():
             self._answer_wait.set_result(answer)
+
+    def _take_answer(self, text: str) -> None:
+        mistake = None if self._find_mistake is None else self._find_mistake(text)
+        if mistake is None:
+            self._settle(text)
+            return
+        # The question stays open, so that what is typed meanwhile is still the answer.
+        self._answer.reset()
+        self.print_lines([line((f"  {mistake}", "warn"), hang=4)])
 
     def _stay(self) -> None:
         self._leaves_next = False
@@ -343,7 +357,7 @@ class Screen:
         @keys.add("enter", filter=answering)
         def _(event: KeyPressEvent) -> None:
             self._stay()
-            self._settle(self._answer.text)
+            self._take_answer(self._answer.text)
 
         @keys.add("c-j", filter=typing)
         @keys.add("escape", "enter", filter=typing)

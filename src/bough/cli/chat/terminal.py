@@ -57,7 +57,7 @@ class TerminalChat:
         loop = asyncio.get_running_loop()
         for number in _SIGNALS:
             loop.add_signal_handler(number, self._end_by_signal)
-        self._show([*self._session.list_warnings(), await self._session.describe(), line(("/help lists the commands", "dim"))])
+        self._show([*self._session.list_warnings(), await self._session.describe(), line(("/help lists the commands", "dim"), hang=0)])
         worker = asyncio.create_task(self._work())
         worker.add_done_callback(lambda _: self._screen.leave())
         try:
@@ -100,8 +100,9 @@ class TerminalChat:
 
     def submit(self, text: str) -> None:
         """Take a text: a command that may run now, or something for the queue."""
-        self._show([line(), *_echo(text, is_queued=self._is_busy)])
-        if self._is_busy and (command := self._find_read(text)) is not None:
+        command = self._find_read(text) if self._is_busy else None
+        self._show([line(), *_echo(text, is_queued=self._is_busy and command is None)])
+        if command is not None:
             self._start(self._run_command(text, command))
             return
         self._queue.append(text)
@@ -179,6 +180,7 @@ class TerminalChat:
     async def _answer(self) -> None:
         """Run until there is nothing left to answer, with the questions of calls that wait."""
         conversation = self._session.conversation
+        self._view.begin()
         while True:
             if conversation.state.waiting:
                 self._is_asking = True
@@ -200,7 +202,7 @@ class TerminalChat:
 
     async def _run_once(self) -> None:
         conversation = self._session.conversation
-        self._view.begin()
+        self._view.begin_run()
         self._is_running = True
         ended = asyncio.Event()
         steering = asyncio.create_task(self._steer(ended))
@@ -280,6 +282,12 @@ class TerminalChat:
             self._show(_error_lines(error))
         elif conversation.status == "paused":
             self._show([line(("  stopped; a message continues", "dim"))])
+        else:
+            parts = [f"{self._view.steps} step{'s' * (self._view.steps != 1)}"]
+            if self._view.tokens:
+                parts.append(f"{_count(self._view.tokens)} tokens")
+            parts.append(f"{self._view.seconds:.1f} s")
+            self._show([line(), line((f"  {' · '.join(parts)}", "dim"))])
 
     def _end_by_signal(self) -> None:
         self._exit_code = OUTCOMES["interrupted"].exit_code
@@ -294,7 +302,7 @@ class TerminalChat:
         unsent = [*self._queue, *([self._screen.draft] if self._screen.draft.strip() else [])]
         name = self._session.conversation.short_id
         self._show([*(line(("not sent: ", "warn"), text, hang=10) for text in unsent)])
-        self._show([line((f"bough chat {name} returns to this conversation", "dim"))])
+        self._show([line((f"bough chat {name} returns to this conversation", "dim"), hang=0)])
         if isinstance(outcome, Exception):
             raise outcome
 

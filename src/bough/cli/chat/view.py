@@ -35,7 +35,9 @@ class TurnView:
     Attributes:
         own_messages: Ids of messages that were typed here, which are on the screen already.
         stopped: The event of the limit or loop that ended the latest run; empty without one.
-        steps: Responses of the model since `begin`.
+        steps: Responses of the model in this turn.
+        tokens: Input and output tokens of these responses.
+        seconds: How long the runs of this turn took, without the time for questions.
     """
 
     def __init__(
@@ -59,11 +61,19 @@ class TurnView:
         self._since = 0.0
         self.own_messages: set[str] = set()
         self.stopped: JsonObject = {}
-        self.steps = 0
+        self.steps = self.tokens = 0
+        self.seconds = 0.0
+        self._run_began = 0.0
 
     def begin(self) -> None:
-        """Start a turn."""
-        self.stopped, self.steps = {}, 0
+        """Start a turn, which may have several runs."""
+        self.stopped = {}
+        self.steps = self.tokens = 0
+        self.seconds = 0.0
+
+    def begin_run(self) -> None:
+        """Start a run."""
+        self._run_began = time.monotonic()
         self._note_doing("thinking")
 
     def end(self) -> None:
@@ -71,6 +81,7 @@ class TurnView:
         self._print_markdown(self._answer.take_rest())
         self._answer, self._is_incomplete = MarkdownStream(), False
         self._thinking, self._doing = "", ""
+        self.seconds += time.monotonic() - self._run_began
         self._calls.clear()
 
     def show(self, update: Update) -> None:
@@ -147,7 +158,9 @@ class TurnView:
             self.print_lines(line(), *(line((f"> {sender}", "dim"), (row, "strong")) for row in text.splitlines()))
 
     def _end_response(self, event: JsonObject) -> None:
+        usage: JsonObject = event.get("usage") or {}
         self.steps += 1
+        self.tokens += usage.get("input_tokens", 0) + usage.get("output_tokens", 0)
         parts: list[dict[str, Any]] = event["response"].get("parts", [])
         thinking = "\n".join(str(part.get("content")) for part in parts if part.get("part_kind") == "thinking").strip()
         if thinking:

@@ -108,9 +108,9 @@ async def approve_always(conversation: AsyncConversation, id: str, always: Alway
     shape = always.remember(conversation.state.waiting[id])
     if shape is None:
         await conversation.approve(id)
-        return line(("only this call: one like it is asked about again", "dim"))
+        return line(("  approved, only this call: one like it is asked about again", "dim"), hang=2)
     await conversation.approve(id, reason=f"always: {shape}")
-    return line((f"approved in this session: {shape}", "dim"))
+    return line((f"  approved in this session: {shape}", "dim"), hang=2)
 
 
 async def _give(conversation: AsyncConversation, renderer: Renderer, id: str, answer: str) -> None:
