@@ -12,7 +12,7 @@ from typing import Any
 import pexpect
 import pyte
 
-_WAIT_SECONDS = float(os.environ.get('W', 60))
+_WAIT_SECONDS = 60
 
 
 class Terminal:
@@ -88,7 +88,9 @@ class Terminal:
         Raises:
             AssertionError: The process ended, or nothing came for a minute.
         """
-        give_up = time.monotonic() + _WAIT_SECONDS  # the status line is drawn every second, so that reads never time out
+        give_up = (
+            time.monotonic() + _WAIT_SECONDS
+        )  # the status line is drawn every second, so that reads never time out
         while not self._has(wanted):
             assert time.monotonic() < give_up, f"no {wanted!r}:\n{self.text}"
             try:

@@ -1,1 +1,1 @@
-"""`bough chat`: on a terminal with prompt_toolkit, and line by line from pipes. No other command imports this package."""
+"""`bough chat`: on a terminal with prompt_toolkit, from pipes line by line. No other command imports this."""

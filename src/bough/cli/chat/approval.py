@@ -15,7 +15,14 @@ import yaml
 
 from bough.cli.chat.paint import diff_lines
 from bough.cli.text import Line, line, one_line
-from bough.cli.turns.confirm import APPROVAL_ANSWERS, approve_always, call_lines, parse_decision, read_value, summarize_call
+from bough.cli.turns.confirm import (
+    APPROVAL_ANSWERS,
+    approve_always,
+    call_lines,
+    parse_decision,
+    read_value,
+    summarize_call,
+)
 from bough.errors import BoughError, InvalidInput
 from bough.types import Json, JsonObject
 
@@ -111,7 +118,7 @@ class Approvals:
         return True
 
     async def _edit(self, arguments: JsonObject) -> JsonObject | None:
-        """Return edited arguments; None if editing was cancelled. In `$EDITOR` as YAML, without one as JSON on a line."""
+        """Return edited arguments; None if editing was cancelled. In `$EDITOR` as YAML, else as JSON on one line."""
         editor = find_editor()
         if editor is None:
             typed = await self._screen.ask("arguments: ", text=json.dumps(arguments, ensure_ascii=False))
@@ -123,7 +130,9 @@ class Approvals:
                 await self._screen.edit_file([*editor, str(file)])
                 return parse_arguments(file.read_text("utf-8"))
             except (OSError, UnicodeDecodeError) as error:
-                raise InvalidInput(f"the editor failed: {error}", hint="set EDITOR to a program that edits a file") from error
+                raise InvalidInput(
+                    f"the editor failed: {error}", hint="set EDITOR to a program that edits a file"
+                ) from error
 
     def _note_mistake(self, text: str) -> None:
         self._screen.print_lines([line((f"  {text}", "warn"), hang=4)])

@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from bough.cli.chat.session import ChatSession
 from bough.cli.commands.conv import diff, look, transfer
@@ -17,7 +17,7 @@ from bough.cli.render import Report
 from bough.cli.text import Block, line
 from bough.errors import InvalidInput, NotFound
 from bough.guard import policy_named
-from bough.skills import Skill
+from bough.skills import SkillMetadata
 
 
 @dataclass(frozen=True)
@@ -104,13 +104,15 @@ class ChatCommands:
         """Run the command that `find` returned for this text."""
         return await command.do(text.partition(" ")[2].strip())
 
-    def list_skills(self) -> list[Skill]:
+    def list_skills(self) -> list[SkillMetadata]:
         """Return all skills, with those that are not trusted, whose use is then refused with the reason."""
         registry = self._session.conversation.skills
         return [*registry.list_all(), *registry.withheld]
 
     async def _help(self, name: str) -> CommandResult:
-        known = {command: entry for command, entry in self.table.items() if not name or command == f"/{name.strip('/')}"}
+        known = {
+            command: entry for command, entry in self.table.items() if not name or command == f"/{name.strip('/')}"
+        }
         if not known:
             raise NotFound(f"no command '/{name.strip('/')}'", hint="/help lists the commands")
         rows = [
@@ -120,7 +122,7 @@ class ChatCommands:
         if name:
             return CommandResult(rows)
         keys = (
-            "Enter sends, Alt+Enter or Ctrl+J starts a new line, Tab completes /commands, skills and @files, Up is history",
+            "Enter sends, Alt+Enter or Ctrl+J starts a new line, Tab completes /commands and @files, Up is history",
             "Esc stops a run; Ctrl+C stops it or clears the line, twice leaves; //text sends /text",
         )
         return CommandResult([*rows, *(line(("  " + text, "dim"), hang=2) for text in keys)])
@@ -214,7 +216,10 @@ class ChatCommands:
 
     async def _export(self, name: str) -> CommandResult:
         conversation = self._session.conversation
-        file = Path(shlex.split(name)[0] if name else f"conversation-{conversation.short_id}.md").expanduser()
+        words = shlex.split(name) or [f"conversation-{conversation.short_id}.md"]
+        if len(words) > 1:
+            raise InvalidInput(f"{name!r} is not one file", hint="quote a name with spaces")
+        file = Path(words[0])
         return await self._report(lambda: transfer.export(self._id, output=file, **self._where))
 
     async def _quit(self, _: str) -> CommandResult:
@@ -225,7 +230,7 @@ class ChatCommands:
         return str(self._session.conversation.id)
 
     @property
-    def _where(self) -> dict[str, str]:
+    def _where(self) -> dict[str, Any]:
         settings = self._session.settings
         return {"home": str(settings.home), "store": settings.store}
 

@@ -49,7 +49,7 @@ class JsonChat:
 
     async def run(self) -> int:
         """Read lines to the end of input or `/quit`, and return the exit code."""
-        # A thread, because stdin may be a file, which the event loop cannot watch; a blocked read ends with the process.
+        # A thread, because the event loop cannot watch a file. A blocked read ends with the process.
         threading.Thread(target=self._read, args=(asyncio.get_running_loop(),), daemon=True).start()
         self._say_ready()
         while (line := await self._lines.get()) is not None:
@@ -106,7 +106,9 @@ class JsonChat:
         if kind not in (*self._actions, "interrupt", "pause"):
             names = ", ".join((*self._actions, "interrupt", "pause"))
             raise InvalidInput(f"invalid type {kind!r}", hint=f"choose one of: {names}")
-        required = {"message": "text", "command": "text", "approve": "call", "reject": "call", "answer": "call"}.get(kind)
+        required = {"message": "text", "command": "text", "approve": "call", "reject": "call", "answer": "call"}.get(
+            kind
+        )
         for name in filter(None, (required, "reason" if "reason" in line else None)):
             if not isinstance(line.get(name), str) or (name == required and not line[name].strip()):
                 raise InvalidInput(f"{kind} needs {name!r}, a text", hint=_HINT)

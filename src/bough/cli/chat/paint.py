@@ -1,4 +1,4 @@
-"""Text for the terminal: lines, Markdown and diffs as ANSI sequences of a width, with colours readable on any ground."""
+"""Text for the terminal: lines, Markdown and diffs as ANSI text of a width, in colours readable on any background."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The terminal of a chat: finished text scrolls away above, the last lines show the open text, the input and the status.
+"""The terminal of a chat: finished text scrolls away, the last lines show the open text, the input and the status.
 
 Only the last lines are ever drawn again. Input is read all the time, also during a run.
 """
@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 from prompt_toolkit.application import Application, run_in_terminal
 from prompt_toolkit.buffer import Buffer
@@ -121,7 +121,7 @@ class Screen:
         self._find_mistake: Callable[[str], str | None] | None = None
         self._leaves_next = False
         self.painter = Painter(has_colours=wants_colour(sys.stdout))
-        self._output = _Output.from_pty(sys.stdout, term=os.environ.get("TERM"))
+        self._output = cast("_Output", _Output.from_pty(sys.stdout, term=os.environ.get("TERM")))
         self._search = SearchToolbar()
         self._input = Buffer(
             multiline=True, history=history, completer=completer, on_text_changed=lambda _: self._stay()
@@ -203,7 +203,7 @@ class Screen:
 
         Args:
             text: Is in the line already, to be edited.
-            find_mistake: Returns what is wrong with a line, which is then shown and asked for again; None if nothing is.
+            find_mistake: Returns what is wrong with a line, which is shown, and the question stays; None if nothing is.
         """
         for press in self._app.input.read_keys():
             self._app.key_processor.feed(press)
@@ -260,7 +260,9 @@ class Screen:
             wrap_lines=True,
         )
         live = Window(FormattedTextControl(self._draw_live), dont_extend_height=True, wrap_lines=False)
-        status = Window(FormattedTextControl(self._draw_status), height=1, dont_extend_height=True, style="class:status")
+        status = Window(
+            FormattedTextControl(self._draw_status), height=1, dont_extend_height=True, style="class:status"
+        )
         return HSplit(
             [
                 ConditionalContainer(live, Condition(lambda: bool(self._owner.live_lines(self.width)))),
@@ -342,63 +344,59 @@ class Screen:
     def _bind_keys(self) -> KeyBindings:
         keys = KeyBindings()
         typing, answering = has_focus(self._input), has_focus(self._answer)
-
-        @keys.add("enter", filter=typing)
-        def _(event: KeyPressEvent) -> None:
-            buffer = event.current_buffer
-            if buffer.complete_state is not None and buffer.complete_state.current_completion is not None:
-                buffer.complete_state = None
-            elif buffer.document.text_before_cursor.endswith("\\"):
-                buffer.delete_before_cursor()
-                buffer.newline(copy_margin=False)
-            else:
-                self._send()
-
-        @keys.add("enter", filter=answering)
-        def _(event: KeyPressEvent) -> None:
-            self._stay()
-            self._take_answer(self._answer.text)
-
-        @keys.add("c-j", filter=typing)
-        @keys.add("escape", "enter", filter=typing)
-        def _(event: KeyPressEvent) -> None:
-            event.current_buffer.newline(copy_margin=False)
-
-        @keys.add("tab", filter=typing)
-        def _(event: KeyPressEvent) -> None:
-            buffer = event.current_buffer
-            if buffer.complete_state is not None:
-                buffer.complete_next()
-            else:
-                buffer.start_completion(insert_common_part=True)
-
-        @keys.add("s-tab", filter=typing)
-        def _(event: KeyPressEvent) -> None:
-            event.current_buffer.complete_previous()
-
-        @keys.add(Keys.BracketedPaste)
-        def _(event: KeyPressEvent) -> None:
-            self._insert_paste(event.data)  # into the message, also while a question is asked: a paste answers nothing
-
-        @keys.add("c-o", filter=typing)
-        def _(event: KeyPressEvent) -> None:
-            text = self._expand(event.current_buffer.text)
-            event.current_buffer.set_document(Document(text, len(text)))
-
-        @keys.add("c-c")
-        def _(event: KeyPressEvent) -> None:
-            self._interrupt()
-
-        @keys.add("c-d", filter=Condition(lambda: self._answer_wait is not None or not self._input.text))
-        def _(event: KeyPressEvent) -> None:
-            if self._answer_wait is not None:
-                self._settle(None)
-            else:
-                self.leave()
-
-        @keys.add("escape")
-        def _(event: KeyPressEvent) -> None:
-            self._escape()
-
+        can_leave = Condition(lambda: self._answer_wait is not None or not self._input.text)
+        keys.add("enter", filter=typing)(self._on_enter)
+        keys.add("enter", filter=answering)(self._on_answer)
+        keys.add("c-j", filter=typing)(_start_line)
+        keys.add("escape", "enter", filter=typing)(_start_line)
+        keys.add("tab", filter=typing)(_complete)
+        keys.add("s-tab", filter=typing)(_complete_backwards)
+        keys.add(Keys.BracketedPaste)(self._on_paste)
+        keys.add("c-o", filter=typing)(self._on_expand)
+        keys.add("c-c")(lambda _: self._interrupt())
+        keys.add("c-d", filter=can_leave)(self._on_end)
+        keys.add("escape")(lambda _: self._escape())
         return keys
 
+    def _on_enter(self, event: KeyPressEvent) -> None:
+        buffer = event.current_buffer
+        if buffer.complete_state is not None and buffer.complete_state.current_completion is not None:
+            buffer.complete_state = None
+        elif buffer.document.text_before_cursor.endswith("\\"):
+            buffer.delete_before_cursor()
+            buffer.newline(copy_margin=False)
+        else:
+            self._send()
+
+    def _on_answer(self, _: KeyPressEvent) -> None:
+        self._stay()
+        self._take_answer(self._answer.text)
+
+    def _on_paste(self, event: KeyPressEvent) -> None:
+        self._insert_paste(event.data)  # into the message, also while a question is asked: a paste answers nothing
+
+    def _on_expand(self, event: KeyPressEvent) -> None:
+        text = self._expand(event.current_buffer.text)
+        event.current_buffer.set_document(Document(text, len(text)))
+
+    def _on_end(self, _: KeyPressEvent) -> None:
+        if self._answer_wait is not None:
+            self._settle(None)
+        else:
+            self.leave()
+
+
+def _start_line(event: KeyPressEvent) -> None:
+    event.current_buffer.newline(copy_margin=False)
+
+
+def _complete(event: KeyPressEvent) -> None:
+    buffer = event.current_buffer
+    if buffer.complete_state is not None:
+        buffer.complete_next()
+    else:
+        buffer.start_completion(insert_common_part=True)
+
+
+def _complete_backwards(event: KeyPressEvent) -> None:
+    event.current_buffer.complete_previous()

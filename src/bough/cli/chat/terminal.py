@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
 
 _WAYS = WaysOn(resume="a message", fork="/fork", retry="/retry, or a message in other words,")
+_ECHO_ROWS = 12
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
@@ -57,7 +58,13 @@ class TerminalChat:
         loop = asyncio.get_running_loop()
         for number in _SIGNALS:
             loop.add_signal_handler(number, self._end_by_signal)
-        self._show([*self._session.list_warnings(), await self._session.describe(), line(("/help lists the commands", "dim"), hang=0)])
+        self._show(
+            [
+                *self._session.list_warnings(),
+                await self._session.describe(),
+                line(("/help lists the commands", "dim"), hang=0),
+            ]
+        )
         worker = asyncio.create_task(self._work())
         worker.add_done_callback(lambda _: self._screen.leave())
         try:
@@ -220,7 +227,6 @@ class TerminalChat:
 
     async def _steer(self, ended: asyncio.Event) -> None:
         """Send what is typed during a run, in order, so that the model sees it at its next step."""
-        conversation = self._session.conversation
         while not ended.is_set():
             while self._queue and not ended.is_set() and not self._is_stopping and self._is_message(self._queue[0]):
                 try:
@@ -234,7 +240,6 @@ class TerminalChat:
             if ended.is_set():
                 break
             await self._arrived.wait()
-        del conversation
 
     async def _send_to_run(self, text: str, ended: asyncio.Event) -> bool:
         """Append a message to the log of the run. False if it has to wait: calls need a decision, or the run has ended.
@@ -272,7 +277,8 @@ class TerminalChat:
 
     def _note_waiting(self) -> None:
         name, count = self._session.conversation.short_id, len(self._session.conversation.state.waiting)
-        text = f"{count} tool call{'s wait' if count != 1 else ' waits'}: `bough approve {name}`, or a message, which rejects"
+        calls = "1 tool call waits" if count == 1 else f"{count} tool calls wait"
+        text = f"{calls}; `bough approve {name}` approves, a message rejects"
         self._show([line((text, "warn"), hang=2)])
 
     def _show_ending(self) -> None:
@@ -307,16 +313,21 @@ class TerminalChat:
             raise outcome
 
 
-class _LeaveChat(Exception):  # noqa: N818 - not an error
+class _LeaveChat(Exception):
     """The person left by a command."""
 
 
 def _echo(text: str, *, is_queued: bool) -> list[Line]:
-    rows = text.splitlines() or [text]
-    shown = rows if len(rows) <= 12 else [*rows[:6], f"… {len(rows) - 6} more lines"]
-    marks = [PROMPT, *[" " * len(PROMPT)] * (len(shown) - 1)]
-    note = [line(("  queued", "dim"))] if is_queued else []
-    return [*(line((mark, "dim"), (row, "dim" if is_queued else "strong"), hang=2) for mark, row in zip(marks, shown, strict=True)), *note]
+    """Return the lines of what was sent; of a long text only the first ones, because it is in the log."""
+    rows = text.splitlines()
+    shown = (
+        rows if len(rows) <= _ECHO_ROWS else [*rows[: _ECHO_ROWS // 2], f"… {len(rows) - _ECHO_ROWS // 2} more lines"]
+    )
+    lines = [
+        line((PROMPT if number == 0 else " " * len(PROMPT), "dim"), (row, "dim" if is_queued else "strong"), hang=2)
+        for number, row in enumerate(shown)
+    ]
+    return [*lines, line(("  queued", "dim"))] if is_queued else lines
 
 
 def _error_lines(error: BoughError) -> list[Line]:

@@ -169,7 +169,7 @@ class TurnView:
             width = min(self._get_width(), _DETAIL_COLUMNS + 8) - cells(more) - 12
             self.print_lines(line((f"  thought: {one_line(thinking, max(width, 8))}{more}", "dim"), hang=4))
         text = "".join(str(part["content"]) for part in parts if part.get("part_kind") == "text")
-        # What is printed cannot be taken back: if the recorded text differs (a secret is masked), it is printed in full.
+        # What is printed cannot be taken back: if the recorded text differs, as with a masked secret, all is printed.
         is_continued = text.startswith(self._answer.complete)
         self._print_markdown(text[len(self._answer.complete) :] if is_continued else text)
         self._answer, self._is_incomplete, self._thinking = MarkdownStream(), False, ""
