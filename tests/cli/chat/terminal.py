@@ -61,6 +61,10 @@ class Terminal:
         """The rows that are visible."""
         return [row.rstrip() for row in self._screen.display]
 
+    def has_row(self, start: str) -> bool:
+        """Whether a visible row begins with a text."""
+        return any(row.startswith(start) for row in self._screen.display)
+
     @property
     def scrollback(self) -> list[str]:
         """The rows that scrolled away, and those that are visible."""
