@@ -52,12 +52,13 @@ def test_on_a_terminal_each_call_is_shown_in_full_and_asked_about(cli: Any, work
     long = "y" * 300
     call = ServerCall(tool="write_file", arguments={"path": "c.txt", "content": long})
     with OpenAIServer([Answer(calls=(call,)), writes("d.txt"), "ready"]) as server:
-        typed = [("why not: ", b"y\r"), ("why not: ", b"use another name\r")]
+        typed = [("always in this session): ", b"y\r"), ("why not: ", b"use another name\r")]
         code, screen = with_model(cli, server).on_terminal("run", "write", "--policy", "ask", typed=typed, columns=400)
     assert code == 0
     assert long in ESCAPES.sub("", screen)
     assert (workspace / "c.txt").read_text() == long
     assert not (workspace / "d.txt").exists()
+    assert "not an answer: use another name" in ESCAPES.sub("", screen)
     assert "use another name" in json.dumps(server.received[2].body)
 
 
@@ -74,7 +75,7 @@ def test_what_was_typed_before_a_call_was_shown_does_not_approve_it(cli: Any, wo
         return b""
 
     with OpenAIServer([answer, "as you wish"]) as server:
-        keys = [(asked, b"y\r"), ("y", let_answer), ("why not: ", b"\x04")]
+        keys = [(asked, b"y\r"), ("y", let_answer), ("always in this session): ", b"\x04")]
         code, screen = with_model(cli, server).on_terminal("run", "write", "--policy", "ask", typed=keys)
     assert code == 0
     assert "path" in screen
@@ -85,11 +86,13 @@ def test_always_approves_calls_of_that_shape_in_this_session(cli: Any, workspace
     (workspace / "deep").mkdir()
     steps = [writes("one.txt"), writes("two.txt"), writes("deep/three.txt"), "done"]
     with OpenAIServer(steps) as server:
-        keys = [("why not: ", b"a\r"), ("why not: ", b"n\r")]
+        keys = [("always in this session): ", b"a\r"), ("why not: ", b"n\r")]
         code, screen = with_model(cli, server).on_terminal("run", "write", "--policy", "ask", typed=keys)
         conversation = with_model(cli, server).data("conv", "show", "-")
     assert code == 0
-    assert screen.count("why not: ") == 2, "the second call is of the first one's shape, the third one is not"
+    assert screen.count("always in this session): ") == 2, (
+        "the second call is of the first one's shape, the third one is not"
+    )
     assert (workspace / "two.txt").exists()
     assert not (workspace / "deep" / "three.txt").exists()
     reasons = [event.get("reason") or "" for event in conversation["events"] if event["kind"] == "StateChanged"]
@@ -277,7 +280,9 @@ def test_python_code_is_asked_about_by_the_rule_of_commands(cli: Any) -> None:
 def test_a_command_behind_many_lines_is_in_sight_where_it_is_asked_about(cli: Any, filler: str) -> None:
     command = f"{filler * 200}rm -rf notes\n{filler * 200}"
     with OpenAIServer([calls("run_command", command=command), "as you wish"]) as server:
-        code, screen = with_model(cli, server).on_terminal("run", "tidy up", typed=[("why not: ", b"n\r")])
+        code, screen = with_model(cli, server).on_terminal(
+            "run", "tidy up", typed=[("always in this session): ", b"n\r")]
+        )
     assert code == 0
     shown = ESCAPES.sub("", screen).partition("allow it?")[0].splitlines()[-24:]
     assert any("rm -rf notes" in part for part in shown), shown
@@ -300,7 +305,7 @@ def test_a_command_behind_many_lines_is_in_sight_where_it_is_asked_about(cli: An
 )
 def test_always_covers_no_other_code_and_no_other_script(cli: Any, first: Answer, second: Answer) -> None:
     with OpenAIServer([first, second, "done"]) as server:
-        keys = [("why not: ", b"a\r"), ("why not: ", b"n\r")]
+        keys = [("always in this session): ", b"a\r"), ("why not: ", b"n\r")]
         code, screen = with_model(cli, server).on_terminal("run", "go", "--policy", "ask", typed=keys)
     assert code == 0
-    assert screen.count("why not: ") == 2
+    assert screen.count("always in this session): ") == 2

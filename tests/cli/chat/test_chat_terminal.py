@@ -214,7 +214,7 @@ def test_a_message_typed_while_calls_wait_is_sent_after_the_answers(
 
 def test_the_editor_gets_the_arguments_as_yaml(cli: Any, workspace: Path, open_chat: OpenChat, tmp_path: Path) -> None:
     editor = tmp_path / "editor"
-    editor.write_text("#!/bin/sh\ngrep -q 'path: a.txt' \"$1\" && sed -i s/a.txt/b.txt/ \"$1\"\n")
+    editor.write_text('#!/bin/sh\ngrep -q \'path: a.txt\' "$1" && sed -i s/a.txt/b.txt/ "$1"\n')
     editor.chmod(0o755)
     with OpenAIServer([writes("a.txt"), "ready"]) as server:
         terminal = open_chat(with_model(cli, server), "--policy", "ask", EDITOR=str(editor))
@@ -355,7 +355,7 @@ def test_tool_calls_are_lines_and_failures_show_why(cli: Any, open_chat: OpenCha
         terminal = open_chat(with_model(cli, server), "--policy", "allow")
         terminal.send("look\r")
         terminal.wait(is_done)
-        terminal.send("/show 6\r")
+        terminal.send("/show 8\r")
         terminal.wait("result")
         assert leave(terminal) == 0
     lines = [" ".join(row.split()) for row in terminal.scrollback]
@@ -433,26 +433,16 @@ def test_commands_are_never_sent_and_unknown_ones_name_the_nearest(cli: Any, ope
         terminal.send("/exit\r")
         assert terminal.end() == 0
         assert len(server.received) == 2
-    assert f"bough chat {cli.data('conv', 'list')['conversations'][0]['short_id'][:0]}" in terminal.text
-    assert "/retry" not in sent(cli)
+    assert "returns to this conversation" in terminal.text
+    assert [sent(cli, each["id"]) for each in cli.data("conv", "tree")["conversations"]].count(["/frok 3"]) == 2
 
 
 def test_a_chat_returns_to_its_question(cli: Any, workspace: Path, open_chat: OpenChat) -> None:
     with OpenAIServer([writes("a.txt"), "ready"]) as server:
         assert with_model(cli, server)("run", "write", "--policy", "ask").returncode == 4
-        terminal = Terminal(
-            [str(Path(cli_path())), "chat", "-"], cwd=cli.folder, env=with_model(cli, server).env(EDITOR="")
-        )
-        with terminal:
-            terminal.wait(asks)
-            terminal.send("y\r")
-            terminal.wait("ready")
-            terminal.wait(is_done)
-            assert leave(terminal) == 0
+        terminal = open_chat(with_model(cli, server), "-", ready="allow? ")
+        terminal.send("y\r")
+        terminal.wait("ready")
+        terminal.wait(is_done)
+        assert leave(terminal) == 0
     assert (workspace / "a.txt").exists()
-
-
-def cli_path() -> str:
-    from tests.cli.conftest import BOUGH
-
-    return str(BOUGH)
