@@ -7,7 +7,7 @@ import pytest
 from bough.agents.spec import AgentSpec
 from bough.cli.describe import retry_line, thinking_line, tool_line
 from bough.cli.target import describe_new_address, find_new_address
-from bough.cli.turns.confirm import is_decision
+from bough.cli.turns.confirm import parse_decision
 from bough.errors import InvalidInput
 
 
@@ -34,12 +34,12 @@ def test_thinking_is_folded() -> None:
 
 @pytest.mark.parametrize("answer", ["y", "YES", "n", "no", "n not that one", "a", "always"])
 def test_what_decides(answer: str) -> None:
-    assert is_decision(answer)
+    assert parse_decision(answer) is not None
 
 
 @pytest.mark.parametrize("answer", ["yy", "u", "no way", "y please", "nope", "use another name"])
 def test_a_typo_decides_nothing(answer: str) -> None:
-    assert not is_decision(answer)
+    assert parse_decision(answer) is None
 
 
 def test_an_address_moves_only_openai_models_and_only_when_it_differs(monkeypatch: pytest.MonkeyPatch) -> None:

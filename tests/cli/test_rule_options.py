@@ -58,6 +58,7 @@ def test_on_a_terminal_each_call_is_shown_in_full_and_asked_about(cli: Any, work
     assert long in ESCAPES.sub("", screen)
     assert (workspace / "c.txt").read_text() == long
     assert not (workspace / "d.txt").exists()
+    assert "not an answer: use another name" in ESCAPES.sub("", screen)
     assert "use another name" in json.dumps(server.received[2].body)
 
 

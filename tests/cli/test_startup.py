@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-HEAVY = {"pydantic", "pydantic_ai", "openai", "rich", "yaml"}
+HEAVY = {"pydantic", "pydantic_ai", "openai", "prompt_toolkit", "rich", "yaml"}
 
 
 def modules_after(cli: Any, code: str) -> set[str]:
@@ -42,7 +42,18 @@ def test_heavy_modules_stay_out_of_quick_commands(cli: Any, code: str, light: se
 
 def test_a_run_loads_no_client_that_it_does_not_use(cli: Any) -> None:
     code = "from bough.cli.main import run; assert run(['run', 'how many words are in README.md']) == 0"
-    unused = {"mcp", "fastmcp", "openai", "anthropic", "google", "docker", "psycopg", "tree_sitter", "logfire"}
+    unused = {
+        "mcp",
+        "fastmcp",
+        "prompt_toolkit",
+        "openai",
+        "anthropic",
+        "google",
+        "docker",
+        "psycopg",
+        "tree_sitter",
+        "logfire",
+    }
     assert modules_after(cli, code) & unused == set()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -96,11 +95,3 @@ def test_chat_goes_on_with_a_conversation(cli: Any) -> None:
     assert cli("chat", "-", stdin="count the words of README.md\n").returncode == 0
     assert len(cli.data("conv", "list")["conversations"]) == 1
     assert cli("chat", "00000000").returncode == 3
-
-
-def test_escape_pauses_a_run_in_chat(slow_skill: Any, workspace: Path) -> None:
-    typed = [("> ", b"/wait-long\r"), (workspace / "running", b"\x1b"), ("> ", b"/quit\r")]
-    code, screen = slow_skill.on_terminal("chat", typed=typed)
-    assert code == 0
-    assert slow_skill.data("conv", "list")["conversations"][0]["status"] == "paused"
-    assert "Traceback" not in screen

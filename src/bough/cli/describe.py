@@ -62,7 +62,7 @@ def script_line(event: JsonObject) -> Line:
     """Return the progress line of a script that ran."""
     has_succeeded = event["status"] == "success"
     call = one_line(" ".join([event["script"], *event.get("argv", [])]), 44)
-    outcome = "ok" if has_succeeded else _describe_outcome(event)
+    outcome = "ok" if has_succeeded else describe_outcome(event)
     return line(
         ("  script   ", "dim"),
         f"{call:<44}  ",
@@ -161,7 +161,7 @@ def _describe_retry(event: JsonObject) -> str:
     return f"retrying in {shown} s ({event['attempt'] + 1} of {event['attempts']}): {reason}"
 
 
-def _describe_outcome(event: JsonObject) -> str:
+def describe_outcome(event: JsonObject) -> str:
     """Return how a script that did not succeed ended."""
     if event.get("timed_out"):
         return "timed out"
@@ -302,7 +302,7 @@ def _describe_skipped(event: JsonObject) -> Description:
 def _describe_script(event: JsonObject) -> Description:
     has_succeeded = event["status"] == "success"
     call = one_line(" ".join([event["script"], *event.get("argv", [])]))
-    outcome: Span = ("  ok", "good") if has_succeeded else (f"  {_describe_outcome(event)}", "bad")
+    outcome: Span = ("  ok", "good") if has_succeeded else (f"  {describe_outcome(event)}", "bad")
     details: Span = (f"{_duration(event)}  {event.get('isolation', '')}", "dim")
     return "script", [(call, ""), outcome, details], event.get("error") or ""
 
@@ -373,7 +373,7 @@ def _describe_files(event: JsonObject) -> Description:
 
 
 def _describe_check(event: JsonObject) -> Description:
-    outcome: Span = ("  passed", "good") if event["passed"] else (f"  {_describe_outcome(event)}", "bad")
+    outcome: Span = ("  passed", "good") if event["passed"] else (f"  {describe_outcome(event)}", "bad")
     output = "\n".join(filter(None, (event.get("stdout"), event.get("stderr"))))
     return "check", [(one_line(event["command"]), ""), outcome], output
 

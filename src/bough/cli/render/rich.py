@@ -13,7 +13,7 @@ from bough.cli.render.base import wants_colour
 from bough.cli.render.plain import PlainRenderer
 from bough.cli.text import Line, Style
 
-_STYLES: Mapping[Style, str] = {
+STYLES: Mapping[Style, str] = {
     "": "",
     "strong": "bold",
     "dim": "dim",
@@ -49,7 +49,7 @@ class RichRenderer(PlainRenderer):
             super()._write_on_terminal(stream, line)
             return
         # `soft_wrap` disables Rich's line breaks, because the line is already laid out.
-        console.print(Text.assemble(*((text, _STYLES[style]) for text, style in line.spans)), soft_wrap=True)
+        console.print(Text.assemble(*((text, STYLES[style]) for text, style in line.spans)), soft_wrap=True)
 
 
 def _console(stream: TextIO) -> Console:

@@ -27,6 +27,14 @@ class Always:
         self._shapes[shape] = max(rank, self._shapes.get(shape, 0))
         return shape
 
+    def list(self) -> list[str]:
+        """Return the remembered shapes, in order of their approval."""
+        return [*self._shapes]
+
+    def clear(self) -> None:
+        """Forget all shapes, so that every call is asked about again."""
+        self._shapes.clear()
+
     def find(self, call: JsonObject) -> str | None:
         """Return the remembered shape that covers a call; None where it must be asked about."""
         shape = shape_of(call)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, suppress
 from itertools import groupby
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from bough.cli.describe import SUBJECTS
-from bough.cli.keys import lines_typed
 from bough.cli.render import Renderer
 from bough.cli.text import Line, Style, is_visible, line, one_line
 from bough.cli.turns.always import Always
@@ -22,8 +21,9 @@ if TYPE_CHECKING:
     from bough.conversation import AsyncConversation
 
 _RISKS: dict[str, Style] = {"HIGH": "bad", "MEDIUM": "warn"}
+APPROVAL_ANSWERS = "y, n, n REASON, a (always in this session)"
 _QUESTIONS = {
-    "approval": "allow it? y, n, n and a reason, or a (always in this session): ",
+    "approval": f"allow it? {APPROVAL_ANSWERS}: ",
     "question": "answer: ",
     "external": "result: ",
 }
@@ -51,48 +51,65 @@ async def ask(conversation: AsyncConversation, renderer: Renderer, always: Alway
             renderer.note(shown)
         if kind not in _QUESTIONS:
             return False
-        renderer.note(_summary(call))
-        answer = await _read_decision(renderer, kind)
+        renderer.note(summarize_call(call))
+        answer = await _read_answer(renderer, _QUESTIONS[kind])
         if kind != "approval":
             if answer is None:
                 return False
             await _give(conversation, renderer, id, answer)
-        elif answer is None or answer.lower() in ("n", "no"):
-            await conversation.reject(id)
-        elif answer.lower() in ("y", "yes"):
-            await conversation.approve(id)
-        elif answer.lower() in ("a", "always"):
-            await _approve_always(conversation, renderer, id, call, always)
         else:
-            await conversation.reject(id, reason=answer.partition(" ")[2].strip())
+            await _decide(conversation, renderer, id, answer, always)
     return True
 
 
-async def _read_decision(renderer: Renderer, kind: str) -> str | None:
-    """Return the answer to a question, asking about an approval again until the answer decides."""
-    answer = await _read_answer(renderer, _QUESTIONS[kind])
-    while kind == "approval" and answer is not None and not is_decision(answer):
-        renderer.note(line((f"not understood: {one_line(answer, 40)}", "warn")))
-        answer = await _read_answer(renderer, _QUESTIONS[kind])
-    return answer
-
-
-def is_decision(answer: str) -> bool:
-    """Whether an answer decides; a typo must neither allow a call nor refuse it. Only `n` may have a reason."""
-    word, _, reason = answer.lower().partition(" ")
-    return word == "n" or (not reason and word in ("no", "y", "yes", "a", "always"))
-
-
-async def _approve_always(
-    conversation: AsyncConversation, renderer: Renderer, id: str, call: JsonObject, always: Always
+async def _decide(
+    conversation: AsyncConversation, renderer: Renderer, id: str, answer: str | None, always: Always
 ) -> None:
-    shape = always.remember(call)
-    if shape is None:
-        renderer.note(line(("only this call: one like it is asked about again", "dim")))
-        await conversation.approve(id)
+    """Record the decision on a call, asking again while the answer is not one."""
+    while answer is not None:
+        decision = parse_decision(answer)
+        if decision is not None:
+            break
+        renderer.note(line((f"not an answer: {one_line(answer, 40)}", "warn")))
+        answer = await _read_answer(renderer, _QUESTIONS["approval"])
     else:
-        renderer.note(line((f"approved in this session: {shape}", "dim")))
-        await conversation.approve(id, reason=f"always: {shape}")
+        decision = Decision("n")  # the end of input
+    if decision.word == "n":
+        await conversation.reject(id, reason=decision.reason)
+    elif decision.word == "a":
+        renderer.note(await approve_always(conversation, id, always))
+    else:
+        await conversation.approve(id)
+
+
+class Decision(NamedTuple):
+    """What a person typed about a call: `y`, `n` or `a`, and the reason of a `n`."""
+
+    word: str
+    reason: str = ""
+
+
+_WORDS = {"yes": "y", "no": "n", "always": "a"}
+
+
+def parse_decision(text: str) -> Decision | None:
+    """Return the decision; None for a text that is not one. Only `n` and what follows `n ` rejects."""
+    word, _, rest = text.strip().partition(" ")
+    word = word.lower()
+    if word == "n":
+        return Decision("n", rest.strip())
+    word = _WORDS.get(word, word)
+    return Decision(word) if word in ("y", "n", "a") and not rest.strip() else None
+
+
+async def approve_always(conversation: AsyncConversation, id: str, always: Always) -> Line:
+    """Approve a call and those like it in this session, and return a line that says which these are."""
+    shape = always.remember(conversation.state.waiting[id])
+    if shape is None:
+        await conversation.approve(id)
+        return line(("  approved, only this call: one like it is asked about again", "dim"), hang=2)
+    await conversation.approve(id, reason=f"always: {shape}")
+    return line((f"  approved in this session: {shape}", "dim"), hang=2)
 
 
 async def _give(conversation: AsyncConversation, renderer: Renderer, id: str, answer: str) -> None:
@@ -161,7 +178,7 @@ def _fold(text: str) -> Iterator[Line]:
             yield line((f"    … {len(lines)} blank lines", "dim"))
 
 
-def _summary(call: JsonObject) -> Line:
+def summarize_call(call: JsonObject) -> Line:
     """Return a call on one line, shown last: its arguments may fill more than the screen."""
     arguments: Json = call.get("arguments") or {}
     values = cast("JsonObject", arguments).values() if isinstance(arguments, dict) else [arguments]
@@ -197,7 +214,7 @@ def make_unanswered_error(conversation: AsyncConversation) -> PermissionDenied:
 async def _read_answer(renderer: Renderer, question: str) -> str | None:
     """Return what was typed, asking again after an empty line; None at the end of input."""
     while True:
-        with lines_typed():
+        with _lines_typed():
             renderer.prompt(question)
             typed = await _line()
         if not typed:
@@ -217,3 +234,20 @@ async def _line() -> str:
         return await typed
     finally:
         loop.remove_reader(fd)
+
+
+@contextmanager
+def _lines_typed() -> Generator[None]:
+    """Make the terminal deliver whole lines and echo them. Input typed before the block is discarded."""
+    import termios
+
+    fd = sys.stdin.fileno()
+    before = termios.tcgetattr(fd)
+    attributes = [*before]
+    attributes[3] |= termios.ICANON | termios.ECHO
+    # TCSAFLUSH discards pending input, because text typed before the question was shown does not answer it.
+    termios.tcsetattr(fd, termios.TCSAFLUSH, attributes)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(fd, termios.TCSADRAIN, before)

@@ -7,23 +7,22 @@ import os
 import signal
 import sys
 import time
-from contextlib import ExitStack, aclosing, nullcontext
+from contextlib import ExitStack, aclosing
 from typing import TYPE_CHECKING, Any
 
 from bough.cli import describe
-from bough.cli.keys import escape_pressed
 from bough.cli.render import Renderer
 from bough.cli.render.base import SCHEMA_VERSION
-from bough.cli.rule_options import LIMITS
 from bough.cli.text import Line, Style, line
 from bough.cli.turns import confirm
 from bough.cli.turns.always import Always
-from bough.errors import BoughError, ConnectError, LimitExceeded, ModelError, SandboxUnavailable
+from bough.cli.turns.ending import WaysOn, explain_ending
+from bough.errors import BoughError, ConnectError, ModelError, SandboxUnavailable
 from bough.events.record import StoredEvent
 from bough.types import JsonObject
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from bough.conversation import AsyncConversation, Update
 
@@ -35,7 +34,6 @@ class WatchedRun:
         command: For the JSON that programs read.
         stream: Write the answer as it comes; otherwise at its end.
         always: What was approved for the rest of the session.
-        on_escape: Called when Escape is pressed while it runs.
         check: Exit with 1 unless the run is simply done.
     """
 
@@ -48,7 +46,6 @@ class WatchedRun:
         json: bool,
         stream: bool,
         always: Always | None = None,
-        on_escape: Callable[[], None] | None = None,
         check: bool = False,
     ) -> None:
         self._conversation = conversation
@@ -57,7 +54,6 @@ class WatchedRun:
         self._json = json
         self._always = always or Always()
         self._check = check
-        self._on_escape = on_escape
         self._stream = stream
         self._streamed = ""
         self._asked_at: int | None = None
@@ -73,19 +69,8 @@ class WatchedRun:
 
     async def heading(self) -> None:
         """Show what runs: conversation, agent, model, executor with the isolation it reaches here."""
-        conversation = self._conversation
-        self._can_run = works = await conversation.executor.healthy()
-        reached = conversation.executor.isolation.name.lower() if works else "not working, see bough doctor"
-        self._renderer.note(
-            line(
-                "conv ",
-                (conversation.short_id, "id"),
-                f"  agent {conversation.agent.name}  model {conversation.agent.model_name}",
-                f"  executor {_plain_name(conversation.executor.name)} ",
-                (f"({reached})", "" if works else "bad"),
-                hang=2,
-            )
-        )
+        self._can_run = works = await self._conversation.executor.healthy()
+        self._renderer.note(heading_line(self._conversation, works=works))
 
     def warn_all(self, texts: Iterable[str]) -> None:
         """Say what a person should know, and keep it for the result that programs read."""
@@ -142,10 +127,9 @@ class WatchedRun:
     async def _watch(self) -> None:
         updates = self._conversation.run_stream()
         self._spin("thinking")
-        with escape_pressed(self._on_escape) if self._on_escape else nullcontext():
-            async with aclosing(updates):
-                async for update in updates:
-                    self._update(update)
+        async with aclosing(updates):
+            async for update in updates:
+                self._update(update)
 
     def _update(self, update: Update) -> None:
         if isinstance(update, StoredEvent):
@@ -240,21 +224,8 @@ class WatchedRun:
         conversation = self._conversation
         if conversation.status == "waiting_for_confirmation":
             return confirm.make_unanswered_error(conversation)
-        if conversation.state.limit is not None:
-            return _limit_reached(self._stopped, conversation.short_id)
-        if conversation.status == "stuck":
-            return BoughError(
-                f"the agent is repeating itself: {self._stopped.get('pattern', 'in a circle')}",
-                hint=f'`bough fork {self._again} "…"` tries again in other words',
-                code="internal",
-            )
-        result = self._conversation.result
-        if result is not None and result.partial:
-            return ModelError(
-                f"the answer is cut off ({result.reason})",
-                hint=f"`bough resume {self._conversation.short_id}` continues",
-            )
-        return self._no_sandbox()
+        ways = WaysOn.by_commands(conversation.short_id, self._fork_at)
+        return explain_ending(conversation, self._stopped, ways) or self._no_sandbox()
 
     def _summary(self, seconds: float) -> Line:
         usage = self._conversation.usage
@@ -370,26 +341,25 @@ def _goes_on(event: JsonObject) -> str | None:
             return None
 
 
-def _limit_reached(event: JsonObject, name: str) -> LimitExceeded:
-    limit = event.get("limit", "")
-    value, bound = (f"{event.get(key, 0):g}" for key in ("value", "bound"))
-    if limit.startswith("budget."):
-        budget, _, bound_name = limit.removeprefix("budget.").rpartition(".")
-        return LimitExceeded(
-            f"the budget {budget} is used up: {value} of {bound} {'USD' if bound_name == 'usd' else bound_name}",
-            hint=f"raise it with `bough budgets change {budget}`, then `bough resume {name}` continues",
-            details={key: event.get(key) for key in ("limit", "value", "bound")},
-        )
-    again = f"`bough resume {name}`" if limit in ("steps", "wall_seconds") else f"`bough fork {name}`"
-    return LimitExceeded(
-        f"limit reached: {value} of {bound} {LIMITS.get(limit, limit)}",
-        hint=f"{again} continues with counters reset",
-        details={key: event.get(key) for key in ("limit", "value", "bound")},
-    )
-
-
 def _make_timeout_error(seconds: float | None, name: str) -> BoughError:
     return BoughError(f"timed out after {seconds} s", hint=f"`bough resume {name}` continues", code="timeout")
+
+
+def heading_line(conversation: AsyncConversation, *, works: bool) -> Line:
+    """Return what runs: conversation, agent, model, executor with its isolation.
+
+    Args:
+        works: Whether the executor does.
+    """
+    reached = conversation.executor.isolation.name.lower() if works else "not working, see bough doctor"
+    return line(
+        "conv ",
+        (conversation.short_id, "id"),
+        f"  agent {conversation.agent.name}  model {conversation.agent.model_name}",
+        f"  executor {_plain_name(conversation.executor.name)} ",
+        (f"({reached})", "" if works else "bad"),
+        hang=2,
+    )
 
 
 def _plain_name(executor: str) -> str:

@@ -1,0 +1,1 @@
+"""`bough chat`: on a terminal with prompt_toolkit, from pipes line by line. No other command imports this."""

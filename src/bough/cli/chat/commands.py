@@ -1,0 +1,244 @@
+"""The commands of a chat: lines that begin with `/`."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import shlex
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from bough.cli.chat.session import ChatSession
+from bough.cli.commands.conv import diff, look, transfer
+from bough.cli.commands.tasks.look import list_ as list_tasks
+from bough.cli.render import Report
+from bough.cli.text import Block, line
+from bough.errors import InvalidInput, NotFound
+from bough.guard import policy_named
+from bough.skills import SkillMetadata
+
+
+@dataclass(frozen=True)
+class CommandResult:
+    """What a command gives back.
+
+    Attributes:
+        blocks: What to show.
+        then: `run` if there is a message to answer, `leave` to end the chat.
+        draft: A text for the input.
+    """
+
+    blocks: Sequence[Block] = ()
+    then: Literal["", "run", "leave"] = ""
+    draft: str = ""
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command of the chat.
+
+    Attributes:
+        arguments: As `/help` shows them.
+        help: What it does.
+        do: Does it, with the text after the name.
+        during_run: Whether it can be used while a run is going on.
+    """
+
+    arguments: str
+    help: str
+    do: Callable[[str], Awaitable[CommandResult]]
+    during_run: bool = False
+
+
+class ChatCommands:
+    """The table of commands over a session."""
+
+    def __init__(self, session: ChatSession) -> None:
+        self._session = session
+        self.table: dict[str, Command] = {
+            "/help": Command("[COMMAND]", "list the commands", self._help, True),
+            "/model": Command("[NAME]", "show or set the model, from the next step on", self._model, True),
+            "/policy": Command("[allow|ask|rules]", "show or set which calls ask first", self._policy, True),
+            "/agent": Command("[NAME]", "show the agent, or continue in a branch with another one", self._agent),
+            "/skills": Command("[TEXT]", "list the skills; /NAME uses one", self._skills, True),
+            "/fork": Command("[N]", "continue in a branch, cut after the first N events", self._fork),
+            "/back": Command("", "return to where the branch began", self._back),
+            "/undo": Command("", "take back the last message and its answer; files stay", self._undo),
+            "/retry": Command("", "send the last message again, in a branch", self._retry),
+            "/clear": Command("", "start a new conversation", self._clear),
+            "/compact": Command("", "condense what the model is shown", self._compact),
+            "/tree": Command("", "show the branches", self._tree, True),
+            "/diff": Command("[ID]", "compare with the source of the branch, or with ID", self._diff, True),
+            "/show": Command("[N]", "show event N in full, or the latest events", self._show, True),
+            "/cost": Command("", "show requests, tokens and cost", self._cost, True),
+            "/tasks": Command("", "list the tasks of this conversation", self._tasks, True),
+            "/export": Command("[FILE]", "write the conversation to a file, Markdown by default", self._export, True),
+            "/exit": Command("", "leave; bough chat ID returns", self._quit),
+            "/quit": Command("", "the same as /exit", self._quit),
+        }
+
+    def find(self, text: str) -> Command | None:
+        """Return the command that a text names; None for a message.
+
+        Raises:
+            NotFound: It begins with a `/word` that is neither a command nor a skill.
+        """
+        word = text.split(maxsplit=1)[0]
+        if not word.startswith("/") or word.startswith("//") or "/" in word[1:] or word == "/":
+            return None
+        if command := self.table.get(word):
+            return command
+        skills = [skill.name for skill in self.list_skills()]
+        if word[1:] in skills:
+            return None
+        names = [*self.table, *(f"/{name}" for name in skills)]
+        near = difflib.get_close_matches(word, names, 1)
+        question = f"; did you mean {near[0]}?" if near else ""
+        raise NotFound(
+            f"no command {word!r}{question}", hint=f"/help lists the commands; /{word} sends the text as a message"
+        )
+
+    async def run(self, text: str, command: Command) -> CommandResult:
+        """Run the command that `find` returned for this text."""
+        return await command.do(text.partition(" ")[2].strip())
+
+    def list_skills(self) -> list[SkillMetadata]:
+        """Return all skills, with those that are not trusted, whose use is then refused with the reason."""
+        registry = self._session.conversation.skills
+        return [*registry.list_all(), *registry.withheld]
+
+    async def _help(self, name: str) -> CommandResult:
+        known = {
+            command: entry for command, entry in self.table.items() if not name or command == f"/{name.strip('/')}"
+        }
+        if not known:
+            raise NotFound(f"no command '/{name.strip('/')}'", hint="/help lists the commands")
+        rows = [
+            line((f"  {f'{command} {entry.arguments}':<26}", "strong"), entry.help, hang=28)
+            for command, entry in known.items()
+        ]
+        if name:
+            return CommandResult(rows)
+        keys = (
+            "Enter sends, Alt+Enter or Ctrl+J starts a new line, Tab completes /commands and @files, Up is history",
+            "Esc stops a run; Ctrl+C stops it or clears the line, twice leaves; //text sends /text",
+        )
+        return CommandResult([*rows, *(line(("  " + text, "dim"), hang=2) for text in keys)])
+
+    async def _model(self, name: str) -> CommandResult:
+        if name:
+            await self._session.conversation.set_model(name)
+        return CommandResult([line(f"model {self._session.conversation.agent.model_name}")])
+
+    async def _policy(self, name: str) -> CommandResult:
+        session = self._session
+        if name:
+            await session.conversation.set_confirmation_policy(policy_named(name))
+            session.always.clear()
+        shapes = [line(("  always: ", "dim"), shape) for shape in session.always.list()]
+        return CommandResult([line(f"policy {session.policy_name}"), *shapes])
+
+    async def _agent(self, name: str) -> CommandResult:
+        if not name:
+            return CommandResult([line(f"agent {self._session.conversation.agent.name}")])
+        await self._session.fork_with_agent(name)
+        return await self._describe("a branch with this agent; /back returns")
+
+    async def _skills(self, text: str) -> CommandResult:
+        wanted = text.lower()
+        skills = [
+            skill
+            for skill in self._session.conversation.skills.list_all()
+            if wanted in f"{skill.name} {skill.description}".lower()
+        ]
+        rows = [line(("  " + skill.name, "id"), f"  {skill.description}", hang=4) for skill in skills]
+        return CommandResult(rows or [line(("no skills here" if not text else f"no skill matches {text!r}", "dim"))])
+
+    async def _fork(self, at: str) -> CommandResult:
+        if at and not (at.isascii() and at.isdigit()):
+            raise InvalidInput(f"{at!r} is not a number of events", hint="/fork 5 keeps the first 5 events")
+        await self._session.fork(int(at) if at else None)
+        return await self._describe("a branch; /back returns")
+
+    async def _back(self, _: str) -> CommandResult:
+        self._session.go_back()
+        return await self._describe()
+
+    async def _undo(self, _: str) -> CommandResult:
+        text = await self._session.undo()
+        shown = await self._describe("taken back; files stay as they are; /back returns")
+        return CommandResult(shown.blocks, draft=text)
+
+    async def _retry(self, _: str) -> CommandResult:
+        await self._session.retry()
+        return CommandResult((await self._describe("a branch; /back returns")).blocks, then="run")
+
+    async def _clear(self, _: str) -> CommandResult:
+        await self._session.start_new()
+        return await self._describe("a new conversation; /back returns")
+
+    async def _compact(self, _: str) -> CommandResult:
+        is_condensed = await self._session.conversation.condense()
+        return CommandResult([line("condensed" if is_condensed else ("nothing to condense", "dim"))])
+
+    async def _cost(self, _: str) -> CommandResult:
+        usage = self._session.conversation.usage
+        cost = "unknown" if usage.cost_usd is None else f"{usage.cost_usd:.4f} USD"
+        text = (
+            f"{usage.requests} requests, {usage.input_tokens} + {usage.output_tokens} tokens, "
+            f"{usage.cached_share:.0%} of the input cached, cost {cost}"
+        )
+        return CommandResult([line(text, hang=0)])
+
+    async def _tree(self, _: str) -> CommandResult:
+        return await self._report(lambda: look.tree(self._id, **self._where))
+
+    async def _diff(self, other: str) -> CommandResult:
+        source = (await self._session.conversation.lineage())[:-1]
+        if not other and not source:
+            raise InvalidInput("this conversation is not a branch", hint="/diff ID compares with another one")
+        first = other or str(source[-1].id)
+        return await self._report(lambda: diff.diff(first, self._id, **self._where))
+
+    async def _show(self, number: str) -> CommandResult:
+        if not number:
+            return await self._report(lambda: look.tail(self._id, **self._where))
+        if not (number.isascii() and number.isdigit()):
+            raise InvalidInput(f"{number!r} is not the number of an event", hint="/show 5 shows event 5")
+        seq = int(number)
+        shown = await self._report(lambda: look.show(self._id, full=True, first=seq, stop=seq + 1, **self._where))
+        return CommandResult([block for block in shown.blocks if getattr(block, "plain", "").startswith(" ")])
+
+    async def _tasks(self, _: str) -> CommandResult:
+        return await self._report(lambda: list_tasks(parent=self._id, **self._where))
+
+    async def _export(self, name: str) -> CommandResult:
+        conversation = self._session.conversation
+        words = shlex.split(name) or [f"conversation-{conversation.short_id}.md"]
+        if len(words) > 1:
+            raise InvalidInput(f"{name!r} is not one file", hint="quote a name with spaces")
+        file = Path(words[0])
+        return await self._report(lambda: transfer.export(self._id, output=file, **self._where))
+
+    async def _quit(self, _: str) -> CommandResult:
+        return CommandResult(then="leave")
+
+    @property
+    def _id(self) -> str:
+        return str(self._session.conversation.id)
+
+    @property
+    def _where(self) -> dict[str, Any]:
+        settings = self._session.settings
+        return {"home": str(settings.home), "store": settings.store}
+
+    async def _describe(self, note: str = "") -> CommandResult:
+        heading = await self._session.describe()
+        return CommandResult([line(), heading, *([line((note, "dim"), hang=0)] if note else [])])
+
+    async def _report(self, command: Callable[[], Report | int | None]) -> CommandResult:
+        """Run a command of the command line; in a thread, because it has an event loop and a store of its own."""
+        report = await asyncio.to_thread(command)
+        return CommandResult(report.blocks if isinstance(report, Report) else ())

@@ -1,0 +1,402 @@
+"""The terminal of a chat: finished text scrolls away, the last lines show the open text, the input and the status.
+
+Only the last lines are ever drawn again. Input is read all the time, also during a run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol, cast
+
+from prompt_toolkit.application import Application, run_in_terminal
+from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.document import Document
+from prompt_toolkit.filters import Condition, has_focus
+from prompt_toolkit.formatted_text import ANSI, StyleAndTextTuples
+from prompt_toolkit.input.defaults import create_input
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.keys import Keys
+from prompt_toolkit.layout import (
+    BufferControl,
+    CompletionsMenu,
+    ConditionalContainer,
+    Dimension,
+    FormattedTextControl,
+    HSplit,
+    Layout,
+    VerticalAlign,
+    Window,
+)
+from prompt_toolkit.output import ColorDepth
+from prompt_toolkit.output.vt100 import Vt100_Output
+from prompt_toolkit.styles import Style
+from prompt_toolkit.widgets import SearchToolbar
+from typing_extensions import override
+
+from bough.cli.chat.paint import Painter
+from bough.cli.render.base import wants_colour
+from bough.cli.text import Line, line
+
+if TYPE_CHECKING:
+    from prompt_toolkit.completion import Completer
+    from prompt_toolkit.history import History
+
+PROMPT = "> "
+SHOWN_PASTE_LINES = 10
+"""A longer paste is one word in the input, so that the status below it stays on the screen."""
+_MAX_INPUT_ROWS = 12
+_MENU_ROWS = 8
+_STYLE = Style.from_dict(
+    {
+        "prompt": "bold",
+        "question": "bold",
+        "status": "dim",
+        "completion-menu": "noreverse bg:default fg:default",
+        "completion-menu.completion": "bg:default fg:default",
+        "completion-menu.completion.current": "reverse bg:default fg:default",
+        "completion-menu.meta.completion": "dim bg:default fg:default",
+        "completion-menu.meta.completion.current": "reverse bg:default fg:default",
+    }
+)
+
+
+class ScreenOwner(Protocol):
+    """What the screen shows below the finished text, and whom it tells about keys."""
+
+    def live_lines(self, width: int) -> str:
+        """Return the open text as ANSI, each line at most `width` cells."""
+        ...
+
+    def status_line(self, width: int) -> str:
+        """Return the status, at most `width` cells of plain text."""
+        ...
+
+    def submit(self, text: str) -> None:
+        """Take a text that was sent with Enter. It is never empty."""
+        ...
+
+    def stop(self) -> bool:
+        """Stop what is running. Returns whether something was."""
+        ...
+
+
+class _Output(Vt100_Output):
+    """An output that keeps bracketed paste switched on until the end.
+
+    Each erasing of the last lines would switch it off, and lines pasted in that moment would be sent one by one.
+    """
+
+    keeps_paste_mode = True
+
+    @property
+    @override
+    def responds_to_cpr(self) -> bool:
+        """False: the answer of the terminal would come between the keys that are typed."""
+        return False
+
+    @override
+    def disable_bracketed_paste(self) -> None:
+        if not self.keeps_paste_mode:
+            super().disable_bracketed_paste()
+
+
+class Screen:
+    """The terminal as long as the chat runs.
+
+    Args:
+        owner: Asked for the live lines and the status at each drawing, and told about input.
+        history: Remembers what was sent.
+        completer: Completes the word before the cursor when Tab is pressed.
+    """
+
+    def __init__(self, owner: ScreenOwner, history: History, completer: Completer) -> None:
+        self._owner = owner
+        self._pastes: dict[str, str] = {}
+        self._answer_wait: asyncio.Future[str | None] | None = None
+        self._question = ""
+        self._find_mistake: Callable[[str], str | None] | None = None
+        self._leaves_next = False
+        self.painter = Painter(has_colours=wants_colour(sys.stdout))
+        self._output = cast("_Output", _Output.from_pty(sys.stdout, term=os.environ.get("TERM")))
+        self._search = SearchToolbar()
+        self._input = Buffer(
+            multiline=True, history=history, completer=completer, on_text_changed=lambda _: self._stay()
+        )
+        self._answer = Buffer(multiline=False)
+        self._app: Application[None] = Application(
+            layout=Layout(self._make_rows(), focused_element=self._input),
+            key_bindings=self._bind_keys(),
+            style=_STYLE,
+            color_depth=ColorDepth.DEPTH_4_BIT if wants_colour(sys.stdout) else ColorDepth.DEPTH_1_BIT,
+            output=self._output,
+            input=create_input(sys.stdin),
+            full_screen=False,
+            erase_when_done=True,
+            refresh_interval=1,
+        )
+        # Escape alone is a key, and the beginning of others. Terminals send the rest at once.
+        self._app.timeoutlen = self._app.ttimeoutlen = 0.05
+
+    @property
+    def width(self) -> int:
+        """The columns of the terminal."""
+        return self._app.output.get_size().columns
+
+    @property
+    def draft(self) -> str:
+        """What is typed and not sent."""
+        return self._expand(self._input.text)
+
+    async def run(self) -> None:
+        """Show the last lines and read keys until `leave` is called."""
+        try:
+            await self._app.run_async(handle_sigint=False)
+        finally:
+            self._output.keeps_paste_mode = False
+            self._output.disable_bracketed_paste()
+            self._output.flush()
+
+    def leave(self) -> None:
+        """End `run`. A question that is open gets no answer."""
+        self._settle(None)
+        if self._app.is_running and not self._app.is_done:
+            self._app.exit()
+
+    def refresh(self) -> None:
+        """Draw the last lines again soon."""
+        self._app.invalidate()
+
+    def print(self, text: str) -> None:
+        """Print finished text above the last lines. `text` is ANSI that ends with a line break."""
+        if not text:
+            return
+        is_shown = self._app.is_running and not self._app.is_done
+        if is_shown:
+            self._app.renderer.erase(leave_alternate_screen=False)
+        # Carriage returns, because the terminal is in raw mode and a line break alone keeps the column.
+        self._output.write_raw(text.replace("\n", "\r\n"))
+        self._output.flush()
+        if is_shown:
+            self._app.renderer.render(self._app, self._app.layout)
+
+    def print_lines(self, lines: Sequence[Line]) -> None:
+        """Print lines above, laid out to the width."""
+        self.print(self.painter.blocks(lines, self.width))
+
+    def put_back(self, texts: Sequence[str]) -> None:
+        """Put texts that were not sent before what is typed now, so that they can be edited and sent again."""
+        parts = [*texts, *([self._input.text] if self._input.text else [])]
+        text = "\n".join(parts)
+        self._input.set_document(Document(text, len(text)), bypass_readonly=True)
+
+    async def ask(
+        self, question: str, *, text: str = "", find_mistake: Callable[[str], str | None] | None = None
+    ) -> str | None:
+        """Ask a question and return the line typed as the answer; None if Escape, Ctrl-C or Ctrl-D refused to answer.
+
+        The typed message is set aside, and back afterwards. Keys pressed before the question was shown belong to the
+        message: they are read first.
+
+        Args:
+            text: Is in the line already, to be edited.
+            find_mistake: Returns what is wrong with a line, which is shown, and the question stays; None if nothing is.
+        """
+        for press in self._app.input.read_keys():
+            self._app.key_processor.feed(press)
+        self._app.key_processor.process_keys()
+        self._answer_wait = asyncio.get_running_loop().create_future()
+        self._question, self._find_mistake = question, find_mistake
+        self._answer.set_document(Document(text, len(text)))
+        self._app.layout.focus(self._answer)
+        self.refresh()
+        try:
+            return await self._answer_wait
+        finally:
+            self._answer_wait = None
+            self._app.layout.focus(self._input)
+            self.refresh()
+
+    async def edit_file(self, command: Sequence[str]) -> None:
+        """Lend the terminal to an editor until it ends.
+
+        Raises:
+            OSError: The editor cannot be started.
+        """
+        await run_in_terminal(lambda: subprocess.run(command, check=False), in_executor=True)  # noqa: S603 - the user's editor
+
+    def _settle(self, answer: str | None) -> None:
+        if self._answer_wait is not None and not self._answer_wait.done():
+            self._answer_wait.set_result(answer)
+
+    def _take_answer(self, text: str) -> None:
+        mistake = None if self._find_mistake is None else self._find_mistake(text)
+        if mistake is None:
+            self._settle(text)
+            return
+        # The question stays open, so that what is typed meanwhile is still the answer.
+        self._answer.reset()
+        self.print_lines([line((f"  {mistake}", "warn"), hang=4)])
+
+    def _stay(self) -> None:
+        self._leaves_next = False
+
+    def _make_rows(self) -> HSplit:
+        is_asking = Condition(lambda: self._answer_wait is not None)
+        answer_row = Window(
+            BufferControl(self._answer),
+            get_line_prefix=self._prefix_answer,
+            dont_extend_height=True,
+            wrap_lines=True,
+        )
+        input_row = Window(
+            BufferControl(self._input, search_buffer_control=self._search.control),
+            get_line_prefix=self._prefix_input,
+            height=Dimension(min=1, max=_MAX_INPUT_ROWS),
+            dont_extend_height=True,
+            wrap_lines=True,
+        )
+        live = Window(FormattedTextControl(self._draw_live), dont_extend_height=True, wrap_lines=False)
+        status = Window(
+            FormattedTextControl(self._draw_status), height=1, dont_extend_height=True, style="class:status"
+        )
+        return HSplit(
+            [
+                ConditionalContainer(live, Condition(lambda: bool(self._owner.live_lines(self.width)))),
+                ConditionalContainer(answer_row, is_asking),
+                ConditionalContainer(input_row, ~is_asking),
+                self._search,
+                CompletionsMenu(max_height=_MENU_ROWS),
+                status,
+            ],
+            align=VerticalAlign.TOP,
+        )
+
+    def _prefix_answer(self, number: int, wrap_count: int) -> StyleAndTextTuples:
+        return [("class:question", self._question)] if number == 0 and wrap_count == 0 else []
+
+    def _prefix_input(self, number: int, wrap_count: int) -> StyleAndTextTuples:
+        return [("class:prompt", PROMPT if number == 0 and wrap_count == 0 else " " * len(PROMPT))]
+
+    def _draw_live(self) -> ANSI:
+        return ANSI(self._owner.live_lines(self.width))
+
+    def _draw_status(self) -> str:
+        return self._owner.status_line(self.width)
+
+    def _expand(self, text: str) -> str:
+        for word, pasted in self._pastes.items():
+            text = text.replace(word, pasted)
+        return text
+
+    def _send(self) -> None:
+        buffer = self._input
+        text = self._expand(buffer.text)
+        if not text.strip():
+            return
+        buffer.text = text  # so that the history has the whole paste
+        buffer.append_to_history()
+        buffer.reset()
+        self._pastes.clear()
+        self._owner.submit(text)
+
+    def _insert_paste(self, data: str) -> None:
+        text = data.replace("\r\n", "\n").replace("\r", "\n")
+        count = len(text.splitlines())
+        if count > SHOWN_PASTE_LINES:
+            word = f"[pasted {count} lines]"
+            if word in self._pastes:
+                word = f"[pasted {count} lines, {len(self._pastes) + 1}]"
+            self._pastes[word] = text
+            text = word
+        self._input.insert_text(text)
+
+    def _interrupt(self) -> None:
+        """Do what Ctrl-C does: refuse to answer, stop the run, clear the line; the second time in a row, leave."""
+        if self._leaves_next:
+            self.leave()
+            return
+        if self._answer_wait is not None:
+            self._settle(None)
+        elif not self._owner.stop() and self._input.text:
+            self._input.append_to_history()  # what is cleared by mistake comes back with the key Up
+            self._input.reset()
+            self._pastes.clear()
+        self._leaves_next = True
+        self.refresh()
+
+    @property
+    def leaves_next(self) -> bool:
+        """Whether the next Ctrl-C leaves."""
+        return self._leaves_next
+
+    def _escape(self) -> None:
+        if self._answer_wait is not None:
+            self._settle(None)
+        elif self._input.complete_state is not None:
+            self._input.cancel_completion()
+        else:
+            self._owner.stop()
+
+    def _bind_keys(self) -> KeyBindings:
+        keys = KeyBindings()
+        typing, answering = has_focus(self._input), has_focus(self._answer)
+        can_leave = Condition(lambda: self._answer_wait is not None or not self._input.text)
+        keys.add("enter", filter=typing)(self._on_enter)
+        keys.add("enter", filter=answering)(self._on_answer)
+        keys.add("c-j", filter=typing)(_start_line)
+        keys.add("escape", "enter", filter=typing)(_start_line)
+        keys.add("tab", filter=typing)(_complete)
+        keys.add("s-tab", filter=typing)(_complete_backwards)
+        keys.add(Keys.BracketedPaste)(self._on_paste)
+        keys.add("c-o", filter=typing)(self._on_expand)
+        keys.add("c-c")(lambda _: self._interrupt())
+        keys.add("c-d", filter=can_leave)(self._on_end)
+        keys.add("escape")(lambda _: self._escape())
+        return keys
+
+    def _on_enter(self, event: KeyPressEvent) -> None:
+        buffer = event.current_buffer
+        if buffer.complete_state is not None and buffer.complete_state.current_completion is not None:
+            buffer.complete_state = None
+        elif buffer.document.text_before_cursor.endswith("\\"):
+            buffer.delete_before_cursor()
+            buffer.newline(copy_margin=False)
+        else:
+            self._send()
+
+    def _on_answer(self, _: KeyPressEvent) -> None:
+        self._stay()
+        self._take_answer(self._answer.text)
+
+    def _on_paste(self, event: KeyPressEvent) -> None:
+        self._insert_paste(event.data)  # into the message, also while a question is asked: a paste answers nothing
+
+    def _on_expand(self, event: KeyPressEvent) -> None:
+        text = self._expand(event.current_buffer.text)
+        event.current_buffer.set_document(Document(text, len(text)))
+
+    def _on_end(self, _: KeyPressEvent) -> None:
+        if self._answer_wait is not None:
+            self._settle(None)
+        else:
+            self.leave()
+
+
+def _start_line(event: KeyPressEvent) -> None:
+    event.current_buffer.newline(copy_margin=False)
+
+
+def _complete(event: KeyPressEvent) -> None:
+    buffer = event.current_buffer
+    if buffer.complete_state is not None:
+        buffer.complete_next()
+    else:
+        buffer.start_completion(insert_common_part=True)
+
+
+def _complete_backwards(event: KeyPressEvent) -> None:
+    event.current_buffer.complete_previous()

@@ -1,0 +1,151 @@
+"""The conversation of a chat, and those it was forked from; every change of conversation is made here."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from bough.cli.agent_file import may_write, resolve_agent
+from bough.cli.rule_options import RuleOptions, secrets_named
+from bough.cli.text import Line, line
+from bough.cli.turns.always import Always
+from bough.cli.turns.turn import heading_line
+from bough.conversation import AsyncConversation, Turn
+from bough.conversation.agent import resolve_spec_model
+from bough.errors import BoughError, InvalidInput
+from bough.guard import policy_named
+from bough.settings import Settings
+
+if TYPE_CHECKING:
+    from bough.conversation import TurnRecord
+
+
+class ChatSession:
+    """The conversation that is talked with.
+
+    Attributes:
+        conversation: The present one. A fork, `/clear` and `/back` replace it.
+        settings: The settings of the command line.
+        always: What was approved for the rest of the session.
+    """
+
+    def __init__(self, conversation: AsyncConversation, settings: Settings, rules: RuleOptions) -> None:
+        self.conversation = conversation
+        self.settings = settings
+        self.always = Always()
+        self._rules = rules
+        self._opened = [conversation]
+        self._window: int | None = None
+        self._window_of: object = None
+        self._sources: list[AsyncConversation] = []
+
+    async def aclose(self) -> None:
+        """Close every conversation that was used."""
+        for conversation in reversed(self._opened):
+            await conversation.aclose()
+
+    @property
+    def policy_name(self) -> str:
+        """The recorded policy as the options name it; that of an agent, or of a program, may have no name."""
+        recorded = self.conversation.state.policies.get("policy") or policy_named("allow").to_json()
+        names = (name for name in ("allow", "ask", "rules") if policy_named(name).to_json() == recorded)
+        return next(names, str(recorded))
+
+    @property
+    def context_window(self) -> int | None:
+        """How many tokens a request to the model can have; None if that is not known."""
+        model = self.conversation.agent.model
+        if model != self._window_of:
+            self._window_of, self._window = model, None
+            with suppress(BoughError):  # a model that cannot be used here has no known window
+                resolved, _ = resolve_spec_model(self.conversation.agent, self.settings)
+                self._window = resolved.profile.get("context_window")
+        return self._window
+
+    def mask(self, text: str) -> str:
+        """Return a text with the secrets of the options replaced."""
+        return secrets_named(self._rules.secret or ()).masker().text(text)
+
+    async def describe(self) -> Line:
+        """Return a line with conversation, agent, model and executor."""
+        return heading_line(self.conversation, works=await self.conversation.executor.healthy())
+
+    def list_warnings(self) -> list[Line]:
+        """Return a line for each option that has no effect, and for each file of hooks that does not apply."""
+        conversation = self.conversation
+        texts = [
+            *self._rules.list_kept_rules(conversation.state.policies),
+            *self._rules.warnings(self.settings.home, conversation.workspace, conversation.agent.model_name),
+        ]
+        return [line(("warning: ", "warn"), text, hang=9) for text in texts]
+
+    async def fork(self, at: UUID | Turn | int | None = None) -> None:
+        """Continue in a fork that shares the events before `at`; all events for None.
+
+        Raises: see `AsyncConversation.fork`.
+        """
+        self._enter(await self.conversation.fork(at=at))
+
+    async def fork_with_agent(self, name: str) -> None:
+        """Continue in a fork with another agent: a name in `config.yaml`, or a file.
+
+        Raises:
+            InvalidInput: There is no such agent, or it lacks what the conversation needs.
+        """
+        self._enter(await self.conversation.fork(agent=resolve_agent(Path(name), self.settings)))
+
+    def go_back(self) -> None:
+        """Return to the conversation that the present one was forked from in this session.
+
+        Raises:
+            InvalidInput: There is none.
+        """
+        if not self._sources:
+            raise InvalidInput("no conversation to return to", hint="/tree shows all branches; bough chat ID opens one")
+        self.conversation = self._sources.pop()
+
+    async def start_new(self) -> None:
+        """Continue in a new conversation with the same agent, folder and rules.
+
+        Raises: see `AsyncConversation.create`.
+        """
+        source = self.conversation
+        rules = self._rules.make_rules(self.settings, source.workspace, may_write=may_write(source.agent))
+        self._enter(
+            await AsyncConversation.create(
+                source.agent, workspace=source.workspace, settings=self.settings, store=source.store, **rules
+            )
+        )
+
+    async def undo(self) -> str:
+        """Continue in a fork without the last turn, and return the text of its message. Files stay as they are.
+
+        Raises:
+            InvalidInput: There is no turn yet.
+        """
+        last = await self._find_last_turn()
+        await self.fork(Turn(last.number - 1))
+        return last.message.plain
+
+    async def retry(self) -> None:
+        """Send the last message again, in a fork without the last turn. The next run answers it.
+
+        Raises:
+            InvalidInput: There is no turn yet.
+        """
+        last = await self._find_last_turn()
+        await self.fork(Turn(last.number - 1))
+        await self.conversation.repeat(last)
+
+    async def _find_last_turn(self) -> TurnRecord:
+        turns = await self.conversation.turns()
+        if not turns:
+            raise InvalidInput("nothing was sent yet", hint="type a message")
+        return turns[-1]
+
+    def _enter(self, conversation: AsyncConversation[Any]) -> None:
+        self._opened.append(conversation)
+        self._sources.append(self.conversation)
+        self.conversation = conversation
