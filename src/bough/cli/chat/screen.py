@@ -314,7 +314,7 @@ class Screen:
             text = word
         self._input.insert_text(text)
 
-    def _interrupt(self) -> None:
+    def _on_interrupt(self, _: KeyPressEvent) -> None:
         """Do what Ctrl-C does: refuse to answer, stop the run, clear the line; the second time in a row, leave."""
         if self._leaves_next:
             self.leave()
@@ -333,7 +333,7 @@ class Screen:
         """Whether the next Ctrl-C leaves."""
         return self._leaves_next
 
-    def _escape(self) -> None:
+    def _on_escape(self, _: KeyPressEvent) -> None:
         if self._answer_wait is not None:
             self._settle(None)
         elif self._input.complete_state is not None:
@@ -353,9 +353,9 @@ class Screen:
         keys.add("s-tab", filter=typing)(_complete_backwards)
         keys.add(Keys.BracketedPaste)(self._on_paste)
         keys.add("c-o", filter=typing)(self._on_expand)
-        keys.add("c-c")(lambda _: self._interrupt())
+        keys.add("c-c")(self._on_interrupt)
         keys.add("c-d", filter=can_leave)(self._on_end)
-        keys.add("escape")(lambda _: self._escape())
+        keys.add("escape")(self._on_escape)
         return keys
 
     def _on_enter(self, event: KeyPressEvent) -> None:
