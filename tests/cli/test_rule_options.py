@@ -52,7 +52,8 @@ def test_on_a_terminal_each_call_is_shown_in_full_and_asked_about(cli: Any, work
     long = "y" * 300
     call = ServerCall(tool="write_file", arguments={"path": "c.txt", "content": long})
     with OpenAIServer([Answer(calls=(call,)), writes("d.txt"), "ready"]) as server:
-        typed = [("in this session): ", b"y\r"), ("in this session): ", b"n use another name\r")]
+        asked = "in this session): "
+        typed = [(asked, b"y\r"), (asked, b"use another name\r"), (asked, b"n use another name\r")]
         code, screen = with_model(cli, server).on_terminal("run", "write", "--policy", "ask", typed=typed, columns=400)
     assert code == 0
     assert long in ESCAPES.sub("", screen)

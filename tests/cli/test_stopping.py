@@ -1,4 +1,4 @@
-"""Runs that are stopped: by Ctrl+C, by a timeout, by kill -9; and how they continue."""
+"""Runs that are stopped: by Ctrl+C, SIGTERM, a timeout, kill -9; and how they continue."""
 
 from __future__ import annotations
 
@@ -24,12 +24,15 @@ def kinds(events: list[Any]) -> list[str]:
     return [event["kind"] for event in events]
 
 
-def test_ctrl_c_pauses_the_run_with_code_130_and_resume_finishes_it(slow_skill: Any, workspace: Path) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_pauses_the_run_and_resume_finishes_it(
+    slow_skill: Any, workspace: Path, number: signal.Signals, code: int
+) -> None:
     process = slow_skill.start("run", "/wait-long")
     wait_for(workspace / "running", process)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     _, err = process.communicate()
-    assert process.returncode == 130
+    assert process.returncode == code
     assert "bough resume" in err
     assert "Traceback" not in err
     assert slow_skill.data("conv", "list")["conversations"][0]["status"] == "paused"
