@@ -54,7 +54,7 @@ async def test_a_name_that_changes_before_the_start_is_not_shown(
     if kind == "warm":
         assert await executor.warm_up(request)
     rung: Any = await executor._get_rung()
-    name = "warm_configuration" if kind == "warm" else "launch"
+    name = {"warm": "warm_configuration", "stateful": "session"}.get(kind, "launch")
     original = getattr(rung, name)
 
     def swap_first(*args: Any) -> Any:
