@@ -93,13 +93,13 @@ def tool_line(event: JsonObject, values: Json) -> Line:
         values: The arguments of the call; None if they are not known.
     """
     subject = _find_subject(values)
-    named = f"{event['tool']} {subject}" if subject else event["tool"]
+    call = f"{event['tool']} {subject}" if subject else event["tool"]
     if event["kind"] == "ToolReturned":
-        return line(("  ✓ ", "good"), named, (_size(event.get("result")) + _duration(event), "dim"), hang=4)
+        return line(("  ✓ ", "good"), call, (_size(event.get("result")) + _duration(event), "dim"), hang=4)
     reason = one_line(event.get("error") or event.get("reason") or "", 100)
     ending = {"ToolRejected": "not run", "ToolInterrupted": "interrupted"}.get(event["kind"], "")
     problem = ": ".join(filter(None, (ending, reason)))
-    return line(("  ✗ ", "bad"), named, (f"  {problem}" if problem else "", "bad"), (_duration(event), "dim"), hang=4)
+    return line(("  ✗ ", "bad"), call, (f"  {problem}" if problem else "", "bad"), (_duration(event), "dim"), hang=4)
 
 
 def read_thinking(event: JsonObject) -> str:
@@ -157,8 +157,8 @@ def _describe_retry(event: JsonObject) -> str:
     if not event["wait_seconds"] and "; trying " in event["error"]:
         return str(event["error"])
     seconds = event["wait_seconds"]
-    shown = f"{seconds:.0f}" if seconds >= 1 else f"{seconds:.1f}"
-    return f"retrying in {shown} s ({event['attempt'] + 1} of {event['attempts']}): {reason}"
+    wait = f"{seconds:.0f}" if seconds >= 1 else f"{seconds:.1f}"
+    return f"retrying in {wait} s ({event['attempt'] + 1} of {event['attempts']}): {reason}"
 
 
 def describe_outcome(event: JsonObject) -> str:

@@ -142,5 +142,5 @@ def rank(typed: str, names: Iterable[str]) -> list[str]:
 
 
 def _has_in_order(name: str, letters: str) -> bool:
-    rest = iter(name)
-    return all(letter in rest for letter in letters)
+    remaining = iter(name)
+    return all(letter in remaining for letter in letters)

@@ -36,7 +36,7 @@ class CommandResult:
 
 
 @dataclass(frozen=True)
-class Command:
+class ChatCommand:
     """A command of the chat.
 
     Attributes:
@@ -57,29 +57,31 @@ class ChatCommands:
 
     def __init__(self, session: ChatSession) -> None:
         self._session = session
-        self.table: dict[str, Command] = {
-            "/help": Command("[COMMAND]", "list the commands", self._help, True),
-            "/model": Command("[NAME]", "show or set the model, from the next step on", self._model, True),
-            "/policy": Command("[allow|ask|rules]", "show or set which calls ask first", self._policy, True),
-            "/agent": Command("[NAME]", "show the agent, or continue in a branch with another one", self._agent),
-            "/skills": Command("[TEXT]", "list the skills; /NAME uses one", self._skills, True),
-            "/fork": Command("[N]", "continue in a branch, cut after the first N events", self._fork),
-            "/back": Command("", "return to where the branch began", self._back),
-            "/undo": Command("", "take back the last message and its answer; files stay", self._undo),
-            "/retry": Command("", "send the last message again, in a branch", self._retry),
-            "/clear": Command("", "start a new conversation", self._clear),
-            "/compact": Command("", "condense what the model is shown", self._compact),
-            "/tree": Command("", "show the branches", self._tree, True),
-            "/diff": Command("[ID]", "compare with the source of the branch, or with ID", self._diff, True),
-            "/show": Command("[N]", "show event N in full, or the latest events", self._show, True),
-            "/cost": Command("", "show requests, tokens and cost", self._cost, True),
-            "/tasks": Command("", "list the tasks of this conversation", self._tasks, True),
-            "/export": Command("[FILE]", "write the conversation to a file, Markdown by default", self._export, True),
-            "/exit": Command("", "leave; bough chat ID returns", self._quit),
-            "/quit": Command("", "the same as /exit", self._quit),
+        self.table: dict[str, ChatCommand] = {
+            "/help": ChatCommand("[COMMAND]", "list the commands", self._help, True),
+            "/model": ChatCommand("[NAME]", "show or set the model, from the next step on", self._model, True),
+            "/policy": ChatCommand("[allow|ask|rules]", "show or set which calls ask first", self._policy, True),
+            "/agent": ChatCommand("[NAME]", "show the agent, or continue in a branch with another one", self._agent),
+            "/skills": ChatCommand("[TEXT]", "list the skills; /NAME uses one", self._skills, True),
+            "/fork": ChatCommand("[N]", "continue in a branch, cut after the first N events", self._fork),
+            "/back": ChatCommand("", "return to where the branch began", self._back),
+            "/undo": ChatCommand("", "take back the last message and its answer; files stay", self._undo),
+            "/retry": ChatCommand("", "send the last message again, in a branch", self._retry),
+            "/clear": ChatCommand("", "start a new conversation", self._clear),
+            "/compact": ChatCommand("", "condense what the model is shown", self._compact),
+            "/tree": ChatCommand("", "show the branches", self._tree, True),
+            "/diff": ChatCommand("[ID]", "compare with the source of the branch, or with ID", self._diff, True),
+            "/show": ChatCommand("[N]", "show event N in full, or the latest events", self._show, True),
+            "/cost": ChatCommand("", "show requests, tokens and cost", self._cost, True),
+            "/tasks": ChatCommand("", "list the tasks of this conversation", self._tasks, True),
+            "/export": ChatCommand(
+                "[FILE]", "write the conversation to a file, Markdown by default", self._export, True
+            ),
+            "/exit": ChatCommand("", "leave; bough chat ID returns", self._quit),
+            "/quit": ChatCommand("", "the same as /exit", self._quit),
         }
 
-    def find(self, text: str) -> Command | None:
+    def find(self, text: str) -> ChatCommand | None:
         """Return the command that a text names; None for a message.
 
         Raises:
@@ -100,7 +102,7 @@ class ChatCommands:
             f"no command {word!r}{question}", hint=f"/help lists the commands; /{word} sends the text as a message"
         )
 
-    async def run(self, text: str, command: Command) -> CommandResult:
+    async def run(self, text: str, command: ChatCommand) -> CommandResult:
         """Run the command that `find` returned for this text."""
         return await command.do(text.partition(" ")[2].strip())
 
@@ -110,14 +112,14 @@ class ChatCommands:
         return [*registry.list_all(), *registry.withheld]
 
     async def _help(self, name: str) -> CommandResult:
-        known = {
+        entries = {
             command: entry for command, entry in self.table.items() if not name or command == f"/{name.strip('/')}"
         }
-        if not known:
+        if not entries:
             raise NotFound(f"no command '/{name.strip('/')}'", hint="/help lists the commands")
         rows = [
             line((f"  {f'{command} {entry.arguments}':<26}", "strong"), entry.help, hang=28)
-            for command, entry in known.items()
+            for command, entry in entries.items()
         ]
         if name:
             return CommandResult(rows)
@@ -147,11 +149,11 @@ class ChatCommands:
         return await self._describe("a branch with this agent; /back returns")
 
     async def _skills(self, text: str) -> CommandResult:
-        wanted = text.lower()
+        needle = text.lower()
         skills = [
             skill
             for skill in self._session.conversation.skills.list_all()
-            if wanted in f"{skill.name} {skill.description}".lower()
+            if needle in f"{skill.name} {skill.description}".lower()
         ]
         rows = [line(("  " + skill.name, "id"), f"  {skill.description}", hang=4) for skill in skills]
         return CommandResult(rows or [line(("no skills here" if not text else f"no skill matches {text!r}", "dim"))])
@@ -168,8 +170,8 @@ class ChatCommands:
 
     async def _undo(self, _: str) -> CommandResult:
         text = await self._session.undo()
-        shown = await self._describe("taken back; files stay as they are; /back returns")
-        return CommandResult(shown.blocks, draft=text)
+        result = await self._describe("taken back; files stay as they are; /back returns")
+        return CommandResult(result.blocks, draft=text)
 
     async def _retry(self, _: str) -> CommandResult:
         await self._session.retry()
@@ -208,8 +210,8 @@ class ChatCommands:
         if not (number.isascii() and number.isdigit()):
             raise InvalidInput(f"{number!r} is not the number of an event", hint="/show 5 shows event 5")
         seq = int(number)
-        shown = await self._report(lambda: look.show(self._id, full=True, first=seq, stop=seq + 1, **self._where))
-        return CommandResult([block for block in shown.blocks if getattr(block, "plain", "").startswith(" ")])
+        report = await self._report(lambda: look.show(self._id, full=True, first=seq, stop=seq + 1, **self._where))
+        return CommandResult([block for block in report.blocks if getattr(block, "plain", "").startswith(" ")])
 
     async def _tasks(self, _: str) -> CommandResult:
         return await self._report(lambda: list_tasks(parent=self._id, **self._where))

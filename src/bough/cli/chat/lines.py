@@ -61,8 +61,8 @@ class LineChat:
         return row.decode("utf-8", "replace").rstrip("\r\n") if row else None
 
     async def _greet(self) -> None:
-        for shown in (*self._session.list_warnings(), await self._session.describe()):
-            self._renderer.note(shown)
+        for row in (*self._session.list_warnings(), await self._session.describe()):
+            self._renderer.note(row)
         self._note("/help lists the commands")
 
     async def _answer(self, text: str) -> bool:
@@ -73,8 +73,8 @@ class LineChat:
             return True
         result = await self._commands.run(text, command)
         for block in result.blocks:
-            for shown in layout(block, None):
-                self._renderer.note(shown)
+            for row in layout(block, None):
+                self._renderer.note(row)
         if result.then == "run":
             await self._watch(None)
         return result.then != "leave"

@@ -96,7 +96,7 @@ class Painter:
     def blocks(self, blocks: Sequence[Block], width: int) -> str:
         """Return lines and tables, laid out to the width."""
         rows = [harmless_line(row) for block in blocks for row in layout(block, width)]
-        return self._render(Text("\n").join(_styled(row) for row in rows), width, soft_wrap=True) if rows else ""
+        return self._render(Text("\n").join(_make_text(row) for row in rows), width, soft_wrap=True) if rows else ""
 
     def markdown(self, text: str, width: int) -> str:
         """Return Markdown as it is read, at most 100 columns wide; empty if there is nothing to see."""
@@ -133,10 +133,10 @@ def diff_lines(before: str, after: str, *, context: int = 2, max_lines: int | No
         max_lines: Show at most this many; a last line counts the rest.
     """
     rows = list(difflib.unified_diff(before.splitlines(), after.splitlines(), n=context, lineterm=""))[2:]
-    shown = rows if max_lines is None or len(rows) <= max_lines + 1 else rows[:max_lines]
-    lines = [_diff_line(row) for row in shown]
-    if len(shown) < len(rows):
-        lines.append(line((f"    … {len(rows) - len(shown)} more lines", "dim")))
+    visible_rows = rows if max_lines is None or len(rows) <= max_lines + 1 else rows[:max_lines]
+    lines = [_diff_line(row) for row in visible_rows]
+    if len(visible_rows) < len(rows):
+        lines.append(line((f"    … {len(rows) - len(visible_rows)} more lines", "dim")))
     return lines
 
 
@@ -163,5 +163,5 @@ def fit(row: str, width: int) -> list[str]:
     return rows
 
 
-def _styled(row: Line) -> Text:
+def _make_text(row: Line) -> Text:
     return Text.assemble(*((text, STYLES[style]) for text, style in row.spans))

@@ -156,7 +156,7 @@ class Screen:
         try:
             await self._app.run_async(handle_sigint=False)
         finally:
-            self._output.keeps_paste_mode = False
+            self._output.keeps_paste_mode = False  # else the shell after the chat gets pastes with their brackets
             self._output.disable_bracketed_paste()
             self._output.flush()
 
@@ -175,6 +175,7 @@ class Screen:
         if not text:
             return
         is_shown = self._app.is_running and not self._app.is_done
+        # Erased first: printed over the last lines, finished text would be overwritten at their next drawing.
         if is_shown:
             self._app.renderer.erase(leave_alternate_screen=False)
         # Carriage returns, because the terminal is in raw mode and a line break alone keeps the column.
@@ -205,6 +206,7 @@ class Screen:
             text: Is in the line already, to be edited.
             find_mistake: Returns what is wrong with a line, which is shown, and the question stays; None if nothing is.
         """
+        # Before the focus moves: these keys would answer a question that was not on the screen when they were pressed.
         for press in self._app.input.read_keys():
             self._app.key_processor.feed(press)
         self._app.key_processor.process_keys()

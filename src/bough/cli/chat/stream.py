@@ -59,10 +59,10 @@ class MarkdownStream:
 
     def take_rest(self) -> str:
         """Return the open text, which no more text follows, as complete."""
-        rest = self.open_text
+        remainder = self.open_text
         self._end_of_blocks = self._scanned = len(self._source)
         self._fence, self._is_list = "", False
-        return rest
+        return remainder
 
     def _ends_block_before(self, line: str) -> bool:
         """Return whether a list ends before this line."""

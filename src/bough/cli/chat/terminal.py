@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from bough.cli.chat.approval import Approvals
 from bough.cli.chat.assist import ChatCompleter, ProjectHistory
-from bough.cli.chat.commands import ChatCommands, Command
+from bough.cli.chat.commands import ChatCommand, ChatCommands
 from bough.cli.chat.screen import PROMPT, Screen
 from bough.cli.chat.session import ChatSession
 from bough.cli.chat.view import TurnView
@@ -124,7 +124,7 @@ class TerminalChat:
         self._start(self._session.conversation.interrupt())
         return True
 
-    def _find_read(self, text: str) -> Command | None:
+    def _find_read(self, text: str) -> ChatCommand | None:
         try:
             command = self._commands.find(text)
         except BoughError:
@@ -170,7 +170,7 @@ class TerminalChat:
         await self._session.conversation.send_message(message)
         await self._answer()
 
-    async def _run_command(self, text: str, command: Command) -> None:
+    async def _run_command(self, text: str, command: ChatCommand) -> None:
         try:
             result = await self._commands.run(text, command)
         except BoughError as error:
@@ -222,7 +222,7 @@ class TerminalChat:
             self._is_running = False
             self._view.end()
             ended.set()
-            self._arrived.set()
+            self._arrived.set()  # wakes the steering task, which would wait for the next message
             await steering
 
     async def _steer(self, ended: asyncio.Event) -> None:
@@ -302,7 +302,7 @@ class TerminalChat:
     async def _end(self, worker: asyncio.Task[None]) -> None:
         """Interrupt the run, which records it, and end the tasks of this chat."""
         self._is_stopping = True
-        await self._session.conversation.interrupt()
+        await self._session.conversation.interrupt()  # first: a run that is only cancelled stays `running` in the log
         worker.cancel()
         outcome = (await asyncio.gather(worker, *self._tasks, return_exceptions=True))[0]
         unsent = [*self._queue, *([self._screen.draft] if self._screen.draft.strip() else [])]
@@ -320,12 +320,12 @@ class _LeaveChat(Exception):
 def _echo(text: str, *, is_queued: bool) -> list[Line]:
     """Return the lines of what was sent; of a long text only the first ones, because it is in the log."""
     rows = text.splitlines()
-    shown = (
+    visible_rows = (
         rows if len(rows) <= _ECHO_ROWS else [*rows[: _ECHO_ROWS // 2], f"… {len(rows) - _ECHO_ROWS // 2} more lines"]
     )
     lines = [
         line((PROMPT if number == 0 else " " * len(PROMPT), "dim"), (row, "dim" if is_queued else "strong"), hang=2)
-        for number, row in enumerate(shown)
+        for number, row in enumerate(visible_rows)
     ]
     return [*lines, line(("  queued", "dim"))] if is_queued else lines
 

@@ -100,20 +100,20 @@ class TurnView:
             rows = [row for part in text.split("\n") for row in fit(part, max(width - 1, 1))]
             return "\n".join(rows[-_LIVE_ROWS:])
         seconds = time.monotonic() - self._since
-        shown = self._doing
+        activity = self._doing
         if self._thinking:
             last = self._thinking.rstrip().rpartition("\n")[2]
-            shown += f": {one_line(harmless(last))}"
+            activity += f": {one_line(harmless(last))}"
         waited = f"  {seconds:.0f} s" if seconds >= 1 else ""
-        row = shorten(f"… {shown}", max(width - cells(waited) - 1, 1)) + waited
+        row = shorten(f"… {activity}", max(width - cells(waited) - 1, 1)) + waited
         return self._painter.blocks([line((row, "dim"))], width).rstrip("\n")
 
     def print_lines(self, *lines: Line) -> None:
         """Print finished lines."""
         self._write(self._painter.blocks(lines, self._get_width()))
 
-    def _note_doing(self, what: str) -> None:
-        self._doing, self._since = what, time.monotonic()
+    def _note_doing(self, activity: str) -> None:
+        self._doing, self._since = activity, time.monotonic()
 
     def _add_piece(self, piece: Delta) -> None:
         if piece.kind == "thinking":
@@ -187,13 +187,13 @@ class TurnView:
             self.print_lines(*_list_changes(call))
         self._note_doing("thinking")
 
-    def _call_line(self, what: str, tail: str, seq: int, *, is_bad: bool) -> Line:
+    def _call_line(self, subject: str, tail: str, seq: int, *, is_bad: bool) -> Line:
         good, bad = self._signs
         sign: Span = (f"  {bad} ", "bad") if is_bad else (f"  {good} ", "")
         number = f"  #{seq}"
         columns = min(self._get_width(), _DETAIL_COLUMNS + 8)
         room = max(columns - cells(sign[0]) - cells(tail) - cells(number) - 2, 12)
-        short = shorten(what, room)
+        short = shorten(subject, room)
         return line(
             sign, short, " " * (room - cells(short) + 2), (tail, "bad" if is_bad else "dim"), (number, "dim"), hang=6
         )
@@ -211,8 +211,8 @@ def _headline(call: JsonObject, script: JsonObject | None) -> str:
     if script is not None:
         return one_line(" ".join([script["skill"], script["script"], *script.get("argv", [])]))
     if call.get("tool") == "run_skill_script" and isinstance(arguments.get("skill_name"), str):
-        given: Json = arguments.get("args") or []
-        words = [str(word) for word in cast("list[Json]", given)] if isinstance(given, list) else []
+        script_args: Json = arguments.get("args") or []
+        words = [str(word) for word in cast("list[Json]", script_args)] if isinstance(script_args, list) else []
         return one_line(" ".join([arguments["skill_name"], str(arguments.get("script_path") or ""), *words]))
     return headline(call)
 

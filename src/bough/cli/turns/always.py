@@ -38,8 +38,8 @@ class Always:
     def find(self, call: JsonObject) -> str | None:
         """Return the remembered shape that covers a call; None where it must be asked about."""
         shape = shape_of(call)
-        known = None if shape is None else self._shapes.get(shape)
-        return shape if known is not None and _rank(call) <= known else None
+        approved_rank = None if shape is None else self._shapes.get(shape)
+        return shape if approved_rank is not None and _rank(call) <= approved_rank else None
 
 
 def shape_of(call: JsonObject) -> str | None:
@@ -52,8 +52,8 @@ def shape_of(call: JsonObject) -> str | None:
     if any(name.lower() in CODE_NAMES for name in values):
         return None
     if tool == "run_skill_script":
-        named = [values.get(name) for name in ("skill_name", "script_path")]
-        return f"{tool}: {' '.join(map(str, named))}" if all(isinstance(name, str) for name in named) else None
+        parts = [values.get(name) for name in ("skill_name", "script_path")]
+        return f"{tool}: {' '.join(map(str, parts))}" if all(isinstance(name, str) for name in parts) else None
     commands = [command_text(value) for name, value in values.items() if name.lower() in COMMAND_NAMES]
     if commands:
         shapes = [_command_shape(command) for command in commands]

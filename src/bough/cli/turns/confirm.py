@@ -47,8 +47,8 @@ async def ask(conversation: AsyncConversation, renderer: Renderer, always: Alway
         if kind == "approval" and (shape := always.find(call)) is not None:
             await conversation.approve(id, reason=f"always: {shape}")
             continue
-        for shown in call_lines(id, call):
-            renderer.note(shown)
+        for row in call_lines(id, call):
+            renderer.note(row)
         if kind not in _QUESTIONS:
             return False
         renderer.note(summarize_call(call))
@@ -94,12 +94,12 @@ _WORDS = {"yes": "y", "no": "n", "always": "a"}
 
 def parse_decision(text: str) -> Decision | None:
     """Return the decision; None for a text that is not one. Only `n` and what follows `n ` rejects."""
-    word, _, rest = text.strip().partition(" ")
+    word, _, reason = text.strip().partition(" ")
     word = word.lower()
     if word == "n":
-        return Decision("n", rest.strip())
+        return Decision("n", reason.strip())
     word = _WORDS.get(word, word)
-    return Decision(word) if word in ("y", "n", "a") and not rest.strip() else None
+    return Decision(word) if word in ("y", "n", "a") and not reason.strip() else None
 
 
 async def approve_always(conversation: AsyncConversation, id: str, always: Always) -> Line:

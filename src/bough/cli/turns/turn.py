@@ -156,10 +156,10 @@ class WatchedRun:
             if self._asked_at is None:  # the run continues an earlier message, as after a decision
                 self._asked_at = stored.seq
             self._end_response(event)
-        for shown in self._lines(event):
-            self._renderer.note(shown)
-        if (what := _goes_on(event)) is not None:
-            self._spin(what)
+        for row in self._lines(event):
+            self._renderer.note(row)
+        if (activity := _goes_on(event)) is not None:
+            self._spin(activity)
 
     def _lines(self, event: JsonObject) -> list[Line]:
         """Return what is worth a line while it happens."""
@@ -182,9 +182,9 @@ class WatchedRun:
             case _:
                 return []
 
-    def _spin(self, what: str) -> None:
+    def _spin(self, activity: str) -> None:
         self._spinner.close()
-        self._spinner.enter_context(self._renderer.busy(what))
+        self._spinner.enter_context(self._renderer.busy(activity))
 
     def _end_response(self, event: JsonObject) -> None:
         """Forget what was streamed of a response that was not the answer: it calls tools."""

@@ -76,9 +76,9 @@ def of_agent(agent: str, done: Done) -> str:
     return f"{agent} answers:\n\n{_cut_text(text.strip(), _MAX_CHARS)}"
 
 
-def wants_inputs(skill: str, wanted: str) -> str:
+def wants_inputs(skill: str, inputs: str) -> str:
     """Return the inputs that a skill asks for first."""
-    return f"The skill {skill} needs these inputs first:\n{wanted.strip()}\n\nPass them as /{skill} name=value …"
+    return f"The skill {skill} needs these inputs first:\n{inputs.strip()}\n\nPass them as /{skill} name=value …"
 
 
 NOTHING_FITS = "Nothing fits: no skill here covers that request, and without a language model I do not guess."
@@ -180,10 +180,10 @@ def _advice(done: Done, code: str, detail: str) -> str:
     if code in _ADVICE:
         return _ADVICE[code]
     args: list[Any] = done.args.get("args") or []
-    given = f"Its arguments were: {shlex.join(map(str, args))}." if args else "No arguments were given."
+    supplied = f"Its arguments were: {shlex.join(map(str, args))}." if args else "No arguments were given."
     if _USAGE.search(detail):
-        return f"{given[:-1]}; see the usage above. Try: /{skill} ARGUMENTS"
-    return f"{given} Check them, or pass others: /{skill} ARGUMENTS"
+        return f"{supplied[:-1]}; see the usage above. Try: /{skill} ARGUMENTS"
+    return f"{supplied} Check them, or pass others: /{skill} ARGUMENTS"
 
 
 def _script(done: Done) -> str:

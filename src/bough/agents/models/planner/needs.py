@@ -61,10 +61,10 @@ class _Place:
 def take_exclusions(text: str, names: list[str]) -> str:
     """Take the arguments that are to be left out off `text`, where plain files remain: a folder may hold them."""
     excluded = {name for match in phrases("exclusions").finditer(text) for name in read_marks(match[0], names)}
-    rest = phrases("exclusions").sub(" ", text)
-    rest = re.sub(MARK, lambda mark: "" if read_marks(mark[0], names)[0] in excluded else mark[0], rest)
-    remaining = read_marks(rest, names)
-    return rest if remaining and all(read_kind(name) and "*" not in name for name in remaining) else text
+    remainder = phrases("exclusions").sub(" ", text)
+    remainder = re.sub(MARK, lambda mark: "" if read_marks(mark[0], names)[0] in excluded else mark[0], remainder)
+    remaining = read_marks(remainder, names)
+    return remainder if remaining and all(read_kind(name) and "*" not in name for name in remaining) else text
 
 
 def take_options(text: str, names: list[str], documented: Mapping[str, bool]) -> tuple[str, tuple[str, ...]]:
@@ -106,7 +106,7 @@ def read_needs(text: str, names: list[str], *, is_path: Callable[[str], bool]) -
     for i, piece in enumerate(pieces):
         after = pieces[i + 1 : i + 9]
         argument = "".join(read_marks(after[0], names)) if after else ""
-        named = read_marks("".join(takewhile(lambda other: other not in _BREAKS, after[:3])), names)
+        marked_names = read_marks("".join(takewhile(lambda other: other not in _BREAKS, after[:3])), names)
         place = _Place(
             word=piece, before=pieces[i - 1] if i else "", after=after, argument=argument, may_be_verb=may_be_verb
         )
@@ -116,7 +116,7 @@ def read_needs(text: str, names: list[str], *, is_path: Callable[[str], bool]) -
             needs = _read_value(place) or _read_role(place) or _read_plain(place)
             # In "the meeting notes notes/meeting.md" the words repeat what the argument says.
             yield from (
-                need for need in needs if need.kind != "word" or need.text not in content_words(" ".join(named))
+                need for need in needs if need.kind != "word" or need.text not in content_words(" ".join(marked_names))
             )
         may_be_verb = piece in _BREAKS or (may_be_verb and piece in word_list("lead"))
 
@@ -162,7 +162,7 @@ def _read_role(place: _Place) -> list[Need]:
             [] if is_report else [Need(text=place.text, query=f'verbs : ("{word}" OR "{head or word}")', kind="role")]
         )
     if word in {"each", "every", "per"} and (place.before in word_list("prepositions") or word == "per"):
-        query = _any(*(f"{each} {following}" for each in ("each", "every", "per")))
+        query = _any(*(f"{word_for_each} {following}" for word_for_each in ("each", "every", "per")))
         return [] if following in word_list("places") else [Need(text=place.text, query=query, kind="role")]
     starts = place.may_be_verb and bool(place.argument or following in word_list("determiners"))
     return [Need(text=word, query=f'verbs : "{word}"', kind="role")] if starts and not _is_free(word) else []

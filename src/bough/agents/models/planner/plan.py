@@ -105,10 +105,10 @@ def _choose(turn: PlannerTurn) -> list[Choice] | PlannedCall | str:
 def _plan_command(turn: PlannerTurn, command: PromptCommand, prompt: Prompt) -> list[Choice] | str:
     if command.error:
         return answer.unreadable_args(command)
-    known = turn.names | {agent.name for agent in turn.agents}
-    if command.name in known or not known:
+    known_names = turn.names | {agent.name for agent in turn.agents}
+    if command.name in known_names or not known_names:
         return [Choice(skill=command.name, prompt=prompt, args=command.args)]
-    near = get_close_matches(command.name, known, 1)
+    near = get_close_matches(command.name, known_names, 1)
     return answer.no_such_skill(command.name, near, (*turn.entries, *turn.agents))
 
 
@@ -129,17 +129,17 @@ def _search(turn: PlannerTurn, prompt: Prompt) -> PlannedCall | None:
 
 def _entries(turn: PlannerTurn) -> tuple[RankedSkill, ...]:
     """Return the catalogues with what was found in this turn; a description found replaces an empty one."""
-    known = {entry.name: entry for entry in (*turn.agents, *turn.entries)}
+    entries = {entry.name: entry for entry in (*turn.agents, *turn.entries)}
     for done in turn.done:
         if done.tool in _FINDERS and done.outcome == "success":
-            known |= {entry.name: entry for entry in _parse_found_skills(done.result)}
-    return tuple(known.values())
+            entries |= {entry.name: entry for entry in _parse_found_skills(done.result)}
+    return tuple(entries.values())
 
 
 def _parse_found_skills(result: Json) -> Iterator[RankedSkill]:
     """Yield the skills in what a finder returned: a list of objects with a name and a description."""
-    found = cast("JsonObject", result).get("skills") if isinstance(result, dict) else result
-    for item in cast("list[Json]", found) if isinstance(found, list) else ():
+    skills = cast("JsonObject", result).get("skills") if isinstance(result, dict) else result
+    for item in cast("list[Json]", skills) if isinstance(skills, list) else ():
         if isinstance(item, dict) and "name" in item:
             fields = cast("JsonObject", item)
             yield RankedSkill(name=str(fields["name"]), text=str(fields.get("description", "")))
@@ -155,11 +155,11 @@ def _use(turn: PlannerTurn, choice: Choice) -> PlannedCall | str:
     loaded = _find_loaded(turn, choice.skill)
     if loaded is None or isinstance(loaded, str):
         return loaded or PlannedCall(tool=_loader(turn), args={"skill_name": choice.skill})
-    if loaded.wanted:
-        given = _read_inputs(loaded.wanted, turn.message)
-        if given and not _was_given(turn, choice.skill):
-            return PlannedCall(tool=_loader(turn), args={"skill_name": choice.skill, "inputs": {**given}})
-        return answer.wants_inputs(choice.skill, loaded.wanted)
+    if loaded.required_inputs:
+        inputs = _read_inputs(loaded.required_inputs, turn.message)
+        if inputs and not _was_given(turn, choice.skill):
+            return PlannedCall(tool=_loader(turn), args={"skill_name": choice.skill, "inputs": {**inputs}})
+        return answer.wants_inputs(choice.skill, loaded.required_inputs)
     if file := pick_file(loaded, turn.message):
         read = _find_last_call(turn, READER, choice.skill)
         args = {"skill_name": choice.skill, "path": file}
@@ -202,9 +202,9 @@ def _run(choice: Choice) -> PlannedCall:
     return PlannedCall(tool=RUNNER, args=args)
 
 
-def _read_inputs(wanted: str, message: str) -> dict[str, str]:
+def _read_inputs(required_inputs: str, message: str) -> dict[str, str]:
     """Return the `name=value` of a message for the inputs that a skill asks for (`- name: what it is`)."""
-    names = [line[2:].partition(":")[0].strip() for line in wanted.splitlines() if line.startswith("- ")]
+    names = [line[2:].partition(":")[0].strip() for line in required_inputs.splitlines() if line.startswith("- ")]
     return parse_pairs(message, [InputMetadata(name) for name in names])
 
 
@@ -226,7 +226,7 @@ def _find_loaded(turn: PlannerTurn, skill: str) -> Loaded | str | None:
 def _find_last_call(turn: PlannerTurn, tool: str, skill: str | None = None) -> Done | None:
     """Return this turn's last call of `tool`, for `skill` where one is given."""
     done = (done for done in reversed(turn.done) if done.tool == tool)
-    return next((each for each in done if skill is None or each.args.get("skill_name") == skill), None)
+    return next((call for call in done if skill is None or call.args.get("skill_name") == skill), None)
 
 
 def _loader(turn: PlannerTurn) -> str:

@@ -73,14 +73,14 @@ class Prompt:
 
 def read_command(message: str) -> PromptCommand | None:
     """Return the `/name args` that `message` starts with, its arguments split as a shell would; None without one."""
-    found = _SLASH.match(message.lstrip())
-    if found is None:
+    match = _SLASH.match(message.lstrip())
+    if match is None:
         return None
-    rest = message.lstrip()[found.end() :]
+    arguments = message.lstrip()[match.end() :]
     try:
-        return PromptCommand(name=found[1], args=tuple(shlex.split(rest)))
+        return PromptCommand(name=match[1], args=tuple(shlex.split(arguments)))
     except ValueError as error:
-        return PromptCommand(name=found[1], error=str(error).lower())
+        return PromptCommand(name=match[1], error=str(error).lower())
 
 
 def read_prompt(message: str, documented: Mapping[str, bool] | None = None) -> Prompt:
@@ -89,28 +89,28 @@ def read_prompt(message: str, documented: Mapping[str, bool] | None = None) -> P
     Args:
         documented: The long options of the script, and whether each takes a value: `{"top": True}`.
     """
-    rest = re.sub(MARK, " ", message)
-    spans = sorted(_spans(rest))[:_MAX_ARGS]  # more than these are read as words, which nothing accounts for
+    text = re.sub(MARK, " ", message)
+    spans = sorted(_spans(text))[:_MAX_ARGS]  # more than these are read as words, which nothing accounts for
     names = [name for _, _, name in spans]
     for i, (start, end, _) in reversed(list(enumerate(spans))):
-        rest = f"{rest[:start]} {make_mark(i)} {rest[end:]}"
-    pairs = [Need(text=pair, kind="pair") for pair in _PAIR.findall(rest)]
-    rest = take_exclusions(normalise(_PAIR.sub(" ", rest)), names)
-    rest, options = take_options(rest, names, documented or {})
-    args = tuple(dict.fromkeys(read_marks(rest, names)))
+        text = f"{text[:start]} {make_mark(i)} {text[end:]}"
+    pairs = [Need(text=pair, kind="pair") for pair in _PAIR.findall(text)]
+    text = take_exclusions(normalise(_PAIR.sub(" ", text)), names)
+    text, options = take_options(text, names, documented or {})
+    args = tuple(dict.fromkeys(read_marks(text, names)))
     return Prompt(
-        words=content_words(phrases("idioms").sub(" ", rest)),
+        words=content_words(phrases("idioms").sub(" ", text)),
         args=args,
         kinds=tuple(dict.fromkeys(filter(None, map(read_kind, args)))),
-        needs=tuple(dict.fromkeys([*pairs, *read_needs(rest, names, is_path=is_path)])),
+        needs=tuple(dict.fromkeys([*pairs, *read_needs(text, names, is_path=is_path)])),
         options=options,
     )
 
 
 def clauses(message: str) -> list[str]:
     """Return the parts of `message` between sentence ends and the words and, then, also; quotations stay whole."""
-    blank = _QUOTED.sub(lambda found: "x" * len(found[0]), message)
-    ends = [0, *(at for found in _JOINT.finditer(blank) for at in found.span()), len(message)]
+    blank = _QUOTED.sub(lambda match: "x" * len(match[0]), message)
+    ends = [0, *(at for match in _JOINT.finditer(blank) for at in match.span()), len(message)]
     parts = (message[start:end].strip() for start, end in zip(ends[::2], ends[1::2], strict=True))
     return [part for part in parts if part]
 
@@ -122,15 +122,15 @@ def _spans(message: str) -> Iterator[tuple[int, int, str]]:
     blank = message
     for start, end, _ in quoted:
         blank = f"{blank[:start]}{' ' * (end - start)}{blank[end:]}"
-    taken: list[tuple[int, int]] = []
+    used_spans: list[tuple[int, int]] = []
     for match in _TOKEN.finditer(blank):
         token = _strip(match[0])
         if is_path(token):
             start = match.start() + match[0].index(token)
-            taken.append((start, start + len(token)))
+            used_spans.append((start, start + len(token)))
             yield start, start + len(token), token
     for start, end, name in _folders(blank):
-        if all(end <= low or high <= start for low, high in taken):
+        if all(end <= low or high <= start for low, high in used_spans):
             yield start, end, name
 
 

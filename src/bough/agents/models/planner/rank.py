@@ -132,15 +132,15 @@ def _find_job(index: Index, entries: Sequence[RankedSkill], message: str) -> Job
     half: Job | None = None
     for row, score in index.rank([*words, *similar]).items():
         missing = tuple(need for need in prompt.needs if row not in matched[need])
-        asked = [need.text for need in prompt.needs if need.kind in {"word", "role"} and row in matched[need]]
-        named = index.count(row, words, "name")
-        says_what = bool(asked) and (bool(prompt.args) or not word_list("qualities").issuperset(asked))
+        requested = [need.text for need in prompt.needs if need.kind in {"word", "role"} and row in matched[need]]
+        name_matches = index.count(row, words, "name")
+        says_what = bool(requested) and (bool(prompt.args) or not word_list("qualities").issuperset(requested))
         acts = word_list("acts").intersection(words)
-        is_named = bool(prompt.args) and named > 0 and index.count(row, acts) == len(acts)
+        is_named = bool(prompt.args) and name_matches > 0 and index.count(row, acts) == len(acts)
         job = Job(skill=entries[row].name, message=message, prompt=prompt, missing=missing)
         if not missing and (says_what or is_named):
             fits.append((score, job))
-        elif half is None and missing and asked:
+        elif half is None and missing and requested:
             general = word_list("general").intersection(words)
             covered = index.count(row, strong) + index.count(row, general, "name")
             half = job if covered > sum(need.kind in {"word", "role"} for need in missing) else None

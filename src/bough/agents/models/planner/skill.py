@@ -31,14 +31,14 @@ class Loaded:
     Attributes:
         text: Its instructions.
         scripts: What it can run: those the instructions name, else all there are.
-        wanted: Inputs it asks the user for, one a line; empty when it has what it needs.
+        required_inputs: Inputs it asks the user for, one a line; empty when it has what it needs.
         files: Everything it lists that is not a script.
         options: The long options it documents, and whether each takes a value.
     """
 
     text: str
     scripts: tuple[str, ...]
-    wanted: str = ""
+    required_inputs: str = ""
     files: tuple[str, ...] = ()
     options: Mapping[str, bool] = field(default_factory=dict[str, bool])
 
@@ -51,12 +51,12 @@ def read_skill(result: Json) -> Loaded:
     listed = "\n".join(found[0] for found in _LISTING.finditer(whole))
     listing = _scripts(listed)
     scripts = [script for script in named if not listing or script in listing] or there
-    wanted = _WANTED.search(text)
+    match = _WANTED.search(text)
     files = (unescape(name) for name in _FILE.findall(listed))
     return Loaded(
         text=_MARKUP.sub("", text).strip(),
         scripts=tuple(scripts),
-        wanted=wanted[1] if wanted else "",
+        required_inputs=match[1] if match else "",
         files=tuple(file for file in files if file not in listing),
         options={name: bool(value.strip()) for name, value in _OPTION.findall(text)},
     )
@@ -66,8 +66,8 @@ def pick_file(loaded: Loaded, message: str) -> str:
     """Return the listed file that the message asks to see, by its whole path; empty when it asks for none."""
     if not _SHOW.search(message):
         return ""
-    named = (file for file in loaded.files if re.search(rf"(?<![\w/.-]){re.escape(file)}(?![\w/-])", message))
-    return max(named, key=len, default="")
+    candidates = (file for file in loaded.files if re.search(rf"(?<![\w/.-]){re.escape(file)}(?![\w/-])", message))
+    return max(candidates, key=len, default="")
 
 
 def pick_script(loaded: Loaded, prompt: Prompt) -> str:
@@ -114,8 +114,8 @@ def _strings(result: Json) -> Iterator[str]:
 
 
 def _scripts(text: str) -> list[str]:
-    found = dict.fromkeys(match[1] for match in _SCRIPT.finditer(text))
-    return [script for script in found if PurePosixPath(script).suffix in _RUNNABLE]
+    scripts = dict.fromkeys(match[1] for match in _SCRIPT.finditer(text))
+    return [script for script in scripts if PurePosixPath(script).suffix in _RUNNABLE]
 
 
 def read_around(text: str, script: str) -> str:

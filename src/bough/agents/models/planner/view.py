@@ -111,7 +111,7 @@ def read_turn(messages: Sequence[ModelMessage], parameters: ModelRequestParamete
         active=active,
         entries=entries,
         agents=tuple(_agents(parameters, standing, {entry.name for entry in entries})),
-        names=frozenset(each.name for each in (*entries, *active)) | _read_enum(parameters, LOADERS, "skill_name"),
+        names=frozenset(item.name for item in (*entries, *active)) | _read_enum(parameters, LOADERS, "skill_name"),
         tools=frozenset(tool.name for tool in parameters.declared_function_tools),
         done=tuple(done for at, done in calls if at > start),
         used=next((used for at, done in reversed(calls) if at < start and (used := _parse_used(done))), None),
@@ -167,8 +167,8 @@ def _own_words(text: str) -> str:
 
 def _active(prompts: Sequence[str]) -> Iterator[Active]:
     for text in prompts:
-        if (found := _ACTIVE.search(text)) and not found[1]:
-            yield Active(name=unescape(found[2][1:-1]), text=found[0])
+        if (match := _ACTIVE.search(text)) and not match[1]:
+            yield Active(name=unescape(match[2][1:-1]), text=match[0])
 
 
 def _standing_text(messages: Sequence[ModelMessage], parameters: ModelRequestParameters) -> str:
@@ -189,7 +189,7 @@ def _read_enum(parameters: ModelRequestParameters, tools: Collection[str], argum
 
 def _agents(parameters: ModelRequestParameters, standing: str, skills: Collection[str]) -> Iterator[RankedSkill]:
     """Yield the sub-agents that may be delegated to, with what the catalogue in the prompt says of each."""
-    described = {found[1]: found[2] for found in _AGENT.finditer(standing)}
+    described = {match[1]: match[2] for match in _AGENT.finditer(standing)}
     for name in sorted(_read_enum(parameters, (DELEGATE,), "agent_name")):
         if name not in skills:
             yield RankedSkill(name=name, text=described.get(name, ""))
