@@ -17,7 +17,7 @@ from bough.cli.examples import format_examples, measure_help_width
 
 VERBS: Mapping[str, str] = {
     "run": "run",
-    "chat": "chat",
+    "chat": "chat.command",
     "resume": "resume",
     "fork": "fork",
     "approve": "decide",

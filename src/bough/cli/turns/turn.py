@@ -373,7 +373,7 @@ def describe_start(model_was_named: bool, model: str | None) -> Line | None:
     from bough.agents.models.resolve import resolve_model
 
     reason = resolve_model(None, env=os.environ).reason
-    return line((f"{reason}: using the offline planner (see bough doctor)", "dim"))
+    return line((f"{reason}: using the offline planner (see bough doctor)", "dim"), hang=2)
 
 
 def shows_stream(no_stream: bool) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from bough.cli.chat.session import ChatSession
+from bough.cli.commands.chat.session import ChatSession
 from bough.cli.commands.conv import diff, look, transfer
 from bough.cli.commands.tasks.look import list_ as list_tasks
 from bough.cli.render import Report

@@ -20,7 +20,7 @@ from bough.cli.text import one_line
 from bough.errors import BoughError
 
 if TYPE_CHECKING:
-    from bough.cli.chat.commands import ChatCommands
+    from bough.cli.commands.chat.commands import ChatCommands
 
 MAX_ENTRIES = 5000
 _MAX_FILES = 20_000

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from bough.cli.chat.commands import ChatCommands
-from bough.cli.chat.session import ChatSession
+from bough.cli.commands.chat.commands import ChatCommands
+from bough.cli.commands.chat.session import ChatSession
 from bough.cli.text import layout, line
 from bough.cli.turns.turn import WatchedRun
 from bough.cli.turns.untrusted import refuse_untrusted_request

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from bough.cli import describe
-from bough.cli.chat.paint import Painter, diff_lines, fit
-from bough.cli.chat.stream import MarkdownStream
+from bough.cli.commands.chat.paint import Painter, diff_lines, fit
+from bough.cli.commands.chat.stream import MarkdownStream
 from bough.cli.text import Line, Span, cells, harmless, line, one_line, shorten
 from bough.cli.turns.confirm import headline
 from bough.conversation import Delta, Update

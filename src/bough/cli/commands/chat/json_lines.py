@@ -9,8 +9,8 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, cast
 
-from bough.cli.chat.commands import ChatCommands
-from bough.cli.chat.session import ChatSession
+from bough.cli.commands.chat.commands import ChatCommands
+from bough.cli.commands.chat.session import ChatSession
 from bough.cli.text import layout
 from bough.cli.turns.turn import WatchedRun
 from bough.cli.turns.untrusted import refuse_untrusted_request

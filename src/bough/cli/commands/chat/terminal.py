@@ -8,12 +8,12 @@ from collections import deque
 from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING
 
-from bough.cli.chat.approval import Approvals
-from bough.cli.chat.assist import ChatCompleter, ProjectHistory
-from bough.cli.chat.commands import ChatCommand, ChatCommands
-from bough.cli.chat.screen import PROMPT, Screen
-from bough.cli.chat.session import ChatSession
-from bough.cli.chat.view import TurnView
+from bough.cli.commands.chat.approval import Approvals
+from bough.cli.commands.chat.assist import ChatCompleter, ProjectHistory
+from bough.cli.commands.chat.commands import ChatCommand, ChatCommands
+from bough.cli.commands.chat.screen import PROMPT, Screen
+from bough.cli.commands.chat.session import ChatSession
+from bough.cli.commands.chat.view import TurnView
 from bough.cli.text import Line, line, shorten
 from bough.cli.turns.ending import WaysOn, explain_ending
 from bough.cli.turns.untrusted import refuse_untrusted_request

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 
 import yaml
 
-from bough.cli.chat.paint import diff_lines
+from bough.cli.commands.chat.paint import diff_lines
 from bough.cli.text import Line, line, one_line
 from bough.cli.turns.confirm import (
     APPROVAL_ANSWERS,
@@ -27,8 +27,8 @@ from bough.errors import BoughError, InvalidInput
 from bough.types import Json, JsonObject
 
 if TYPE_CHECKING:
-    from bough.cli.chat.screen import Screen
-    from bough.cli.chat.session import ChatSession
+    from bough.cli.commands.chat.screen import Screen
+    from bough.cli.commands.chat.session import ChatSession
 
 _MAX_FILE_BYTES = 1 << 20
 _QUESTIONS = {"question": "answer: ", "external": "result: "}

@@ -77,19 +77,19 @@ def chat(
     with asyncio.Runner() as runner:
         conversation = runner.run(begin())
         # Imported here, because these modules import prompt_toolkit and the event models.
-        from bough.cli.chat.session import ChatSession
+        from bough.cli.commands.chat.session import ChatSession
 
         session = ChatSession(conversation, settings, rules)
         try:
             if json:
-                from bough.cli.chat.json_lines import JsonChat
+                from bough.cli.commands.chat.json_lines import JsonChat
 
                 return runner.run(JsonChat(session, renderer).run())
             if _has_screen():
-                from bough.cli.chat.terminal import TerminalChat
+                from bough.cli.commands.chat.terminal import TerminalChat
 
                 return runner.run(TerminalChat(session).run())
-            from bough.cli.chat.lines import LineChat
+            from bough.cli.commands.chat.lines import LineChat
 
             LineChat(session, renderer).loop(runner)
         finally:

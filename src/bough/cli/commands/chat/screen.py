@@ -37,7 +37,7 @@ from prompt_toolkit.styles import Style
 from prompt_toolkit.widgets import SearchToolbar
 from typing_extensions import override
 
-from bough.cli.chat.paint import Painter
+from bough.cli.commands.chat.paint import Painter
 from bough.cli.render.base import wants_colour
 from bough.cli.text import Line, line
 
