@@ -118,7 +118,7 @@ def test_what_is_typed_during_a_run_reaches_the_run_or_stays_in_the_input(
     assert sent(slow_skill) == ["/wait-long", "and this"], "a message is in the log at once, for the next step"
     (workspace / "go").touch()
     terminal.wait("a branch; /back returns")
-    assert terminal.has_row("> half a sentence")
+    terminal.wait(lambda shown: shown.has_row("> half a sentence"))
     terminal.send("\x15")
     assert leave(terminal) == 0
     assert [each["forked_at"] for each in slow_skill.data("conv", "tree")["conversations"]] == [None, 1]
