@@ -41,6 +41,8 @@ def test_a_tree_of_conversations_names_their_tasks_and_a_task_its_parent(cli: An
     shown = cli("tasks", "show", submitted["task"]).stdout
     assert child["id"].replace("-", "")[-8:] in shown.partition("started by it")[2]
     assert cli.data("tasks", "show", child["id"])["task"]["parent_id"] == submitted["conversation"]
+    started = cli.data("tasks", "list", "--parent", submitted["conversation"])["tasks"]
+    assert [task["id"] for task in started] == [child["id"]]
     config = next(each for each in cli.data("doctor")["checks"] if each["part"] == "config")
     assert (config["state"], "2 agents" in config["said"]) == ("ok", True)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -88,6 +90,36 @@ def test_chat_answers_forks_and_changes_the_model(cli: Any) -> None:
     assert "'x' is not a number" in done.stderr
     tree = cli.data("conv", "tree")["conversations"]
     assert [each["forked_at"] for each in tree] == [None, 1]
+
+
+def test_a_command_of_the_chat_that_fails_ends_nothing(cli: Any, workspace: Path) -> None:
+    lines = ["bake a cake", "/tasks", "/show 99", "/", "/frok", '/export "my talk', "count the words of README.md"]
+    done = cli("chat", stdin="\n".join(lines))
+    assert done.returncode == 0
+    assert "internal error" not in done.stderr
+    assert "the conversation has" in done.stderr
+    assert "no command '/'" in done.stderr
+    assert "did you mean /fork?" in done.stderr
+    assert (workspace / '"my talk').exists()
+    assert "lines words bytes file" in done.stdout
+
+
+def test_a_program_chats_by_json_lines(cli: Any) -> None:
+    lines = [
+        {"type": "message", "text": "count the words of README.md"},
+        {"type": "command", "text": "/frok"},
+        {"type": "approve", "call": "nothing"},
+        {"type": "command", "text": "/cost"},
+    ]
+    done = cli("chat", "--json", "--policy", "allow", stdin="\n".join(["not JSON", *map(json.dumps, lines)]))
+    assert done.returncode == 0
+    records = [json.loads(row) for row in done.stdout.splitlines()]
+    kinds = [record["type"] for record in records]
+    assert kinds.count("ready") == len(lines) + 2
+    assert kinds.count("error") == 3
+    (result,) = [record for record in records if record["type"] == "result"]
+    assert result["status"] == "finished"
+    assert "lines words bytes file" in result["output"]
 
 
 def test_chat_goes_on_with_a_conversation(cli: Any) -> None:

@@ -8,6 +8,7 @@ import shlex
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -152,9 +153,10 @@ def _find_mistake(text: str) -> str | None:
 def find_editor() -> list[str] | None:
     """Return the command of `$VISUAL` or `$EDITOR`; None if neither names a program."""
     for name in ("VISUAL", "EDITOR"):
-        words = shlex.split(os.environ.get(name, ""))
-        if words and shutil.which(words[0]):
-            return words
+        with suppress(ValueError):  # an open quotation mark: such a value names no program
+            words = shlex.split(os.environ.get(name, ""))
+            if words and shutil.which(words[0]):
+                return words
     return None
 
 

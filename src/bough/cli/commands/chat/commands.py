@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import difflib
-import shlex
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,7 +87,7 @@ class ChatCommands:
             NotFound: It begins with a `/word` that is neither a command nor a skill.
         """
         word = text.split(maxsplit=1)[0]
-        if not word.startswith("/") or word.startswith("//") or "/" in word[1:] or word == "/":
+        if not word.startswith("/") or word.startswith("//") or "/" in word[1:]:
             return None
         if command := self.table.get(word):
             return command
@@ -209,7 +208,11 @@ class ChatCommands:
             return await self._report(lambda: look.tail(self._id, **self._where))
         if not (number.isascii() and number.isdigit()):
             raise InvalidInput(f"{number!r} is not the number of an event", hint="/show 5 shows event 5")
-        seq = int(number)
+        seq, head = int(number), self._session.conversation.state.head
+        if seq >= head:
+            raise InvalidInput(
+                f"no event {seq}: the conversation has {head}", hint=f"give a number from 0 to {head - 1}"
+            )
         report = await self._report(lambda: look.show(self._id, full=True, first=seq, stop=seq + 1, **self._where))
         return CommandResult([block for block in report.blocks if getattr(block, "plain", "").startswith(" ")])
 
@@ -218,10 +221,7 @@ class ChatCommands:
 
     async def _export(self, name: str) -> CommandResult:
         conversation = self._session.conversation
-        words = shlex.split(name) or [f"conversation-{conversation.short_id}.md"]
-        if len(words) > 1:
-            raise InvalidInput(f"{name!r} is not one file", hint="quote a name with spaces")
-        file = Path(words[0])
+        file = Path(name or f"conversation-{conversation.short_id}.md")
         return await self._report(lambda: transfer.export(self._id, output=file, **self._where))
 
     async def _quit(self, _: str) -> CommandResult:

@@ -139,7 +139,7 @@ async def _make_filter(
     except ValueError as error:
         valid_states = ", ".join(valid_state.value for valid_state in TaskState)
         raise InvalidInput(f"invalid state {state!r}", hint=f"choose one of: {valid_states}") from error
-    cid = None if parent is None else await tasks.log.resolve(parent)
+    cid = None if parent is None else await (await tasks.open()).resolve(parent)
     return TaskFilter(states=states, agent=agent, queue=queue, parent=cid)
 
 
