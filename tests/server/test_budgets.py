@@ -159,4 +159,4 @@ async def test_a_remote_list_is_ordered_and_filtered_by_cost(serving: Any) -> No
         with pytest.raises(InvalidInput, match="no order"):
             await AsyncConversation.list(server=server.url, order="price")  # pyright: ignore[reportArgumentType]
         with pytest.raises(NotSupported):
-            await AsyncConversation.list(server=server.url, filter=ConversationFilter(project="x"))
+            await AsyncConversation.list(server=server.url, filter=ConversationFilter(owner="x"))

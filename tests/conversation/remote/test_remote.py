@@ -70,6 +70,14 @@ async def test_images_are_sent_with_a_message_and_what_cannot_be_sent_is_refused
                 await conversation.prepare_message("and this?")
 
 
+async def test_the_address_of_a_model_is_sent_to_the_server(served: Any) -> None:
+    with served("one") as at:
+        async with await at.start() as conversation:
+            await conversation.set_model("openai:other", base_url="http://127.0.0.1:1/v1")
+            assert conversation.agent.base_url == "http://127.0.0.1:1/v1"
+            assert conversation.agent.model == "openai:other"
+
+
 def public_members(cls: type) -> dict[str, Any]:
     return {name: member for name, member in inspect.getmembers(cls) if not name.startswith("_")}
 

@@ -188,15 +188,16 @@ class RemoteControl(ConversationBase[T]):
         await self._post("limits", limits_body(limits))
         await self.refresh()
 
-    async def set_model(self, model: str | Model) -> None:
+    async def set_model(self, model: str | Model, *, base_url: str | None = None) -> None:
         """Continue with another model from the next step.
 
         Raises:
             NotSupported: `model` is an object, which cannot be sent.
+            PermissionDenied: The server sends the operator's key to no address that a caller names.
         """
         if not isinstance(model, str):
             raise NotSupported("a model object cannot be sent to a server", hint="give the model's name")
-        await self._post("model", {"model": model})
+        await self._post("model", {"model": model} | ({} if base_url is None else {"base_url": base_url}))
         await self.refresh()
 
     def _apply_event(self, stored: StoredEvent) -> None:
