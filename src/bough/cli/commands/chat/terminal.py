@@ -45,6 +45,7 @@ class TerminalChat:
         )
         self._approvals = Approvals(session, self._screen)
         self._queue: deque[str] = deque()
+        self._sending = ""
         self._arrived = asyncio.Event()
         self._is_running = False
         self._is_busy = False
@@ -167,7 +168,9 @@ class TerminalChat:
         message = UserMessage.text(text[1:] if text.startswith("//") else text)
         refuse_untrusted_request(self._session.conversation, message.plain)
         self._view.own_messages.add(str(message.id))
+        self._sending = text  # neither in the queue nor in the log: if the chat ends now, it is told as not sent
         await self._session.conversation.send_message(message)
+        self._sending = ""
         await self._answer()
 
     async def _run_command(self, text: str, command: ChatCommand) -> None:
@@ -305,7 +308,7 @@ class TerminalChat:
         await self._session.conversation.interrupt()  # first: a run that is only cancelled stays `running` in the log
         worker.cancel()
         outcome = (await asyncio.gather(worker, *self._tasks, return_exceptions=True))[0]
-        unsent = [*self._queue, *([self._screen.draft] if self._screen.draft.strip() else [])]
+        unsent = [text for text in (self._sending, *self._queue, self._screen.draft) if text.strip()]
         name = self._session.conversation.short_id
         self._show([*(line(("not sent: ", "warn"), text, hang=10) for text in unsent)])
         self._show([line((f"bough chat {name} returns to this conversation", "dim"), hang=0)])
