@@ -59,7 +59,7 @@ class _Place:
 
 
 def take_exclusions(text: str, names: list[str]) -> str:
-    """Take the arguments that are to be left out off `text`, where plain files remain: a folder may hold them."""
+    """Remove excluded arguments from `text` if plain files remain; a folder could contain an excluded file."""
     excluded = {name for match in phrases("exclusions").finditer(text) for name in read_marks(match[0], names)}
     remainder = phrases("exclusions").sub(" ", text)
     remainder = re.sub(MARK, lambda mark: "" if read_marks(mark[0], names)[0] in excluded else mark[0], remainder)
