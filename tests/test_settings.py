@@ -110,3 +110,18 @@ def test_settings_can_be_a_key(tmp_path: Path) -> None:
 def test_switches_are_read_as_yaml_reads_them(tmp_path: Path) -> None:
     for word, expected in (("off", False), ("on", True), ("no", False), ("TRUE", True)):
         assert Settings.load(tmp_path, env={"BOUGH_COPY_BEFORE_UPGRADE": word}).copy_before_upgrade is expected
+
+
+def test_what_is_kept_of_files_is_set_by_the_home_alone(tmp_path: Path) -> None:
+    home, project = tmp_path / "home", tmp_path / "project"
+    for folder, text in ((home, "keep_max_files: 5\nfiles: /kept\n"), (project, "keep_files: false\n")):
+        folder.mkdir()
+        (folder / "bough.yaml").write_text(text)
+    settings = Settings.load(home=home, env={"BOUGH_KEEP_FILES": "off", "BOUGH_KEEP_FILE_BYTES": "9"}, cwd=tmp_path)
+    assert (settings.keep_files, settings.keep_file_bytes, settings.keep_max_files) == (False, 9, 5)
+    assert (settings.files, settings.keep_total_bytes) == (Path("/kept"), 1 << 30)
+    with pytest.raises(InvalidInput, match="may not set `keep_files`"):
+        Settings.load(home=home, env={}, cwd=project)
+    for value in ("-1", "many", True, 1.5):
+        with pytest.raises(InvalidInput, match="whole number"):
+            Settings.load(tmp_path, env={}, keep_max_files=value)

@@ -93,6 +93,14 @@ class Settings:
         prices: Prices by model name, such as `my-model` or `openai:my-model`, for models that bough has no price for or
             whose price differs. Costs in logs, limits, budgets and reports are calculated with them.
         copy_before_upgrade: Whether a SQLite store with an older schema is copied before it is upgraded.
+        files: Folder of the kept files of Postgres stores; None for `files` in the home folder. The files of a SQLite
+            store are kept beside it.
+        keep_files: Whether the files of workspaces in which tools may write are kept.
+        keep_ignored: Whether files are kept that a `.gitignore` of the workspace excludes.
+        keep_max_files: The most files of a workspace; in a larger one, nothing is kept.
+        keep_file_bytes: The largest file that is kept.
+        keep_total_bytes: The most bytes of a workspace's files; in a larger one, nothing is kept.
+        keep_place_bytes: The most bytes of all kept files of a store.
     """
 
     home: Path
@@ -109,6 +117,13 @@ class Settings:
     fetch_networks: tuple[str, ...] = ()
     copy_before_upgrade: bool = True
     prices: Mapping[str, Price] = field(default_factory=dict[str, Price], hash=False)
+    files: Path | None = None
+    keep_files: bool = True
+    keep_ignored: bool = False
+    keep_max_files: int = 50_000
+    keep_file_bytes: int = 16 << 20
+    keep_total_bytes: int = 1 << 30
+    keep_place_bytes: int = 10 << 30
 
     @classmethod
     def load(
@@ -284,6 +299,18 @@ def _parse_boolean(key: str, value: Any) -> bool:
     return parsed
 
 
+def _parse_count(key: str, value: Any) -> int:
+    try:
+        count = -1 if isinstance(value, bool | float) else int(value)
+    except (TypeError, ValueError):
+        count = -1  # rejected below
+    if count < 0:
+        raise InvalidInput(
+            f"setting `{key}` must be a whole number, 0 or more, not {value!r}", hint="leave it out for its default"
+        )
+    return count
+
+
 def _make_choice_parser(*choices: str) -> Any:
     """Return a parser that accepts only these values."""
 
@@ -318,5 +345,12 @@ _PARSERS: Mapping[str, Any] = {
     "fetch_networks": _parse_networks,
     "copy_before_upgrade": _parse_boolean,
     "prices": _parse_prices,
+    "files": _parse_path,
+    "keep_files": _parse_boolean,
+    "keep_ignored": _parse_boolean,
+    "keep_max_files": _parse_count,
+    "keep_file_bytes": _parse_count,
+    "keep_total_bytes": _parse_count,
+    "keep_place_bytes": _parse_count,
 }
 """For each setting, a function that takes its key and value and returns the checked value."""

@@ -17,6 +17,7 @@ from pydantic_ai.tools import Tool
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, ToolsetTool
 
 from bough.agents.context import ToolContext
+from bough.agents.writes import WRITES
 from bough.cancellation import finish
 from bough.connect.a2a import A2AClientExtended, TaskStatus
 from bough.effects import find_effect_key
@@ -112,7 +113,7 @@ def _make_tool(agent: _RemoteAgent) -> Tool[ToolContext]:
         takes_ctx=True,
         name=agent.name,
         description=agent.description,
-        metadata={"idempotent": True, "tasks": True},
+        metadata={"idempotent": True, "tasks": True, WRITES: False},
     )
 
 

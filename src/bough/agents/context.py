@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from bough.agents.delegation_protocol import Delegation, SharedBound
+from bough.agents.writes import report_path
 from bough.effects import effect_key
 from bough.errors import NotFound
 from bough.events.model import Event
@@ -93,6 +94,13 @@ class ToolContext:
     def effect_key(self) -> str:
         """The key of the tool call that is running; see `bough.effect_key`."""
         return effect_key()
+
+    def wrote(self, path: str) -> None:
+        """Report a file that the running call wrote, by its path relative to the workspace.
+
+        A tool whose metadata has `"writes": "told"` must report every file; only these are looked at after the call.
+        """
+        report_path(path)
 
 
 def as_tool_context(deps: Any) -> ToolContext:

@@ -19,6 +19,7 @@ from pydantic_ai.toolsets import FunctionToolset
 
 from bough.agents.context import ToolContext
 from bough.agents.delegation_protocol import Asking, CallWaits, Child, Delegation, RunStopped
+from bough.agents.writes import WRITES
 from bough.errors import BoughError, Conflict, LimitExceeded, NotFound, Unavailable
 from bough.types import Json, JsonObject
 
@@ -168,8 +169,9 @@ def delegation_toolset(agents: Sequence[str]) -> FunctionToolset[ToolContext]:
     All tools may be run again after a crash, because a repeated call finds the task that it has already started.
     """
     tools: list[Tool[ToolContext]] = []
+    metadata: JsonObject = {"idempotent": True, "tasks": True, WRITES: False}
     for function in DELEGATION_TOOLS:
-        tool: Tool[ToolContext] = Tool(function, takes_ctx=True, metadata={"idempotent": True, "tasks": True})
+        tool: Tool[ToolContext] = Tool(function, takes_ctx=True, metadata=metadata)
         agent_name_schema = tool.function_schema.json_schema["properties"].get("agent_name")
         if agent_name_schema and len(agents) <= MAX_ENUM:
             agent_name_schema["enum"] = list(agents)
@@ -179,7 +181,7 @@ def delegation_toolset(agents: Sequence[str]) -> FunctionToolset[ToolContext]:
 
 def ask_toolset() -> FunctionToolset[ToolContext]:
     """Return the toolset with `ask`, which sends a question to the caller of the agent's task."""
-    return FunctionToolset([Tool(ask, takes_ctx=True, metadata={"idempotent": True})])
+    return FunctionToolset([Tool(ask, takes_ctx=True, metadata={"idempotent": True, WRITES: False})])
 
 
 def describe_child(child: Child, *, max_bytes: int) -> JsonObject:

@@ -10,6 +10,7 @@ from pydantic_ai.tools import Tool
 from pydantic_ai.toolsets import FunctionToolset
 
 from bough.agents.context import ToolContext
+from bough.agents.writes import WRITES
 from bough.errors import InvalidInput
 
 READ_RESULT = "read_result"
@@ -82,4 +83,4 @@ def find_matches(text: str, pattern: str, *, offset: int, max_chars: int) -> str
 
 def result_toolset() -> FunctionToolset[ToolContext]:
     """Return the toolset with `read_result`."""
-    return FunctionToolset([Tool(read_result, name=READ_RESULT, metadata={"idempotent": True})])
+    return FunctionToolset([Tool(read_result, name=READ_RESULT, metadata={"idempotent": True, WRITES: False})])

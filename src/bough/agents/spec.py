@@ -142,7 +142,8 @@ class AgentSpec(BaseModel, Generic[T]):
         api_key: The key for the model's provider, or a function that returns it; never recorded. None uses the key of
             `models.default` if model and address are the same, else the provider's environment variable.
         tools: Functions, and PydanticAI's `Tool` objects. After a crash, calls of `Tool(f, metadata={"idempotent":
-            True})` are run again without asking.
+            True})` are run again without asking. After each call, the workspace is searched for changed files; with
+            `"writes": False` it is not, and with `"writes": "told"` only the paths of `ToolContext.wrote` are read.
         toolsets: PydanticAI's toolsets.
         mcp_servers: MCP servers that provide tools; started at the first step, outside the sandbox.
         a2a_clients: Remote agents that it can ask; each becomes a tool, which its card describes.

@@ -88,6 +88,7 @@ Budget: TypeAlias = Annotated[
         "--budget", metavar="ID[=usd:5,…]", help="Shared budget; usd:N, tokens:N, requests:N create it. Repeatable."
     ),
 ]
+NoFiles: TypeAlias = Annotated[bool, typer.Option("--no-files", help="Keep no files: changes cannot be taken back.")]
 Secret: TypeAlias = Annotated[
     list[str] | None,
     typer.Option("--secret", metavar="NAME[=VAR]", help="Secret for scripts, read from the environment; repeatable."),

@@ -45,6 +45,7 @@ class RuleOptions:
     max_cost_usd: options.MaxCost = None
     budget: options.Budget = None
     secret: options.Secret = None
+    no_files: options.NoFiles = False
 
     def make_rules(self, settings: Settings, workspace: Path | None = None, *, may_write: bool = False) -> GivenRules:
         """Return the rules for a conversation that is started or opened, with the user's hooks.
@@ -68,6 +69,7 @@ class RuleOptions:
             "limits": self._limits(),
             "budget": parse_budgets(self.budget or ()),
             "secrets": secrets_named(self.secret or ()),
+            "keep_files": False if self.no_files else None,
         }
 
     def warnings(self, home: Path, workspace: Path, model: str | None) -> Iterator[str]:

@@ -63,6 +63,7 @@ class GivenRules(TypedDict, total=False):
         budget: Amounts that the conversation, its forks and its sub-agents spend together with others. A conversation
             that has a budget keeps it. A program that opens it again must give the same `id`: without one, each start
             adds another budget.
+        keep_files: `False` keeps no files of the workspace, so that the conversation's changes cannot be taken back.
     """
 
     confirmation_policy: Policy
@@ -73,6 +74,7 @@ class GivenRules(TypedDict, total=False):
     secrets: Secrets | None
     limits: Limits | Sequence[Limits] | None
     budget: Budget | Sequence[Budget] | None
+    keep_files: bool | None
 
 
 class _Argument(NamedTuple):
@@ -100,6 +102,7 @@ _ARGUMENTS: Mapping[str, _Argument] = {
     "secrets": _Argument("secrets", Secrets, 'for example Secrets({"TOKEN": EnvSecret("TOKEN")})'),
     "limits": _Argument("limits", (Limits, list, tuple), _LIMITS_HINT),
     "budget": _Argument("budgets", (Budget, list, tuple), "give Budget(…), or a sequence of them"),
+    "keep_files": _Argument("keep_files", bool, "give True or False"),
 }
 
 
@@ -142,6 +145,7 @@ class Rules(CallRules):
         condenser: Shortens what the model is shown.
         secrets: Values for scripts. A log records only their names.
         budgets: What the conversation shares with others. A log records only their ids.
+        keep_files: Whether the files of its workspace are kept, if the settings allow it too.
     """
 
     limits: Limits = UNBOUNDED
@@ -149,6 +153,7 @@ class Rules(CallRules):
     condenser: Condenser = field(default_factory=NoCondenser)
     secrets: Secrets = field(default_factory=Secrets)
     budgets: tuple[Budget, ...] = ()
+    keep_files: bool = True
 
     def __post_init__(self) -> None:
         if self.analyzer is None and isinstance(self.policy, ConfirmRisky):
@@ -209,6 +214,7 @@ class Rules(CallRules):
             total=narrower(self.total, other.total),
             secrets=self.secrets.narrow(other.secrets.names),
             budgets=join_budgets(self.budgets, other.budgets) if self.budgets or other.budgets else (),
+            keep_files=self.keep_files and other.keep_files,
         )
 
     def to_json(self) -> JsonObject:
@@ -222,6 +228,7 @@ class Rules(CallRules):
             "limits": self.limits.to_json(),
             **({"total": self.total.to_json()} if self.total != NO_TOTAL else {}),
             **({"budgets": budgets_to_json(self.budgets)} if self.budgets else {}),
+            **({} if self.keep_files else {"keep_files": False}),
             "condenser": condenser_to_json(self.condenser),
             "secrets": list(self.secrets.names),
         }
@@ -256,6 +263,7 @@ class Rules(CallRules):
             secrets=local.secrets,
             # Not those of another store: an id there may be somebody else's budget here.
             budgets=budgets_from_json(recorded["budgets"]) if recorded.get("budgets") and not is_foreign else (),
+            keep_files=recorded.get("keep_files") is not False,
         )
         secrets = local.secrets.narrow(() if is_foreign else recorded.get("secrets") or ())
         return replace(rules.narrow(local), secrets=secrets)
@@ -316,7 +324,7 @@ def read_recorded_limits(recorded: JsonObject) -> tuple[Limits, Limits]:
     return limits, total
 
 
-_RECORDED_WHEN_STRICTER = ("policy", "analyzer", "allow_list", "limits", "total", "budgets")
+_RECORDED_WHEN_STRICTER = ("policy", "analyzer", "allow_list", "limits", "total", "budgets", "keep_files")
 """Rules to record if they are stricter. Not hooks: every process would then have to pass them in."""
 
 

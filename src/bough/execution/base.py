@@ -213,6 +213,7 @@ class CodeExecutionResult:
         output_skipped: (path, reason) of files that are not returned, and of guarded files that were renamed.
         state_lost: Whether earlier variables of a stateful run are lost.
         state_lost_reason: The reason in a few words; None if nothing was lost.
+        changed: Whether the run changed, created or removed a file of its `workspace`; None if that is not known.
         isolation: The isolation of this run.
     """
 
@@ -234,6 +235,7 @@ class CodeExecutionResult:
     execution_id: str | None = None
     state_lost: bool = False
     state_lost_reason: str | None = None
+    changed: bool | None = None
     isolation: Isolation = Isolation.NONE
 
     @property

@@ -20,6 +20,7 @@ from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, ToolsetTool
 
 from bough.agents.context import ToolContext, as_tool_context
 from bough.agents.skills.activation import find_always_active, make_activation_event, render_update
+from bough.agents.writes import WRITES, report_execution
 from bough.errors import BoughError, InvalidInput, NotFound
 from bough.events.private_folder import PrivateFolder
 from bough.execution.base import CodeExecutor, File
@@ -267,6 +268,7 @@ class SkillToolset(AbstractToolset[Any]):
         skill, snapshot = active
         result = await self._run_script(skill, snapshot, script_path, args, deps)
         script = result.script or str(script_path or "")
+        report_execution(False if result.execution is None else result.execution.changed)
         # Recorded first: when the model sees a result, the log must already contain the script that produced it.
         await deps.emit(make_script_event(result, skill=skill.name, script=script, tool_call_id=ctx.tool_call_id))
         answer: JsonObject = result.as_dict()
@@ -421,7 +423,7 @@ def _make_tool(
             )
         return await function(ctx, **arguments)
 
-    return Tool.from_schema(
+    tool: Tool[Any] = Tool.from_schema(
         call,
         name=name,
         description=description,
@@ -433,6 +435,8 @@ def _make_tool(
             "additionalProperties": False,
         },
     )
+    tool.metadata = None if name == "run_skill_script" else {WRITES: False}
+    return tool
 
 
 def _list_declared_secrets(skill: Skill) -> list[str]:

@@ -102,6 +102,13 @@ class WorkspaceFiles:
             self._tree.replace(self._make_sandbox_path(path), text.replace(old, new).encode("utf-8", "surrogateescape"))
         return f"replaced 1 place in {path}"
 
+    def list_written(self, path: str) -> tuple[str, ...]:
+        """Return the paths at which a write to `path` has its effect, relative to the root; none outside of it."""
+        try:
+            return ("/".join(self._tree.resolve(self._make_sandbox_path(path))),)
+        except (OSError, ValueError, InvalidInput):
+            return ()
+
     def list(self, path: str = ".", *, pattern: str = "*") -> list[str]:
         """Return at most 500 files below a folder whose path or name matches a glob, sorted.
 

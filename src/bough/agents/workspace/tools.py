@@ -15,6 +15,7 @@ from pydantic_ai.toolsets import FunctionToolset
 
 from bough.agents.context import ToolContext
 from bough.agents.workspace.files import WorkspaceFiles
+from bough.agents.writes import WRITES, report_execution
 from bough.errors import NotSupported, Unavailable
 from bough.execution.base import CodeExecutionInput
 from bough.execution.process.guarded import GUARDED_NAME
@@ -47,12 +48,21 @@ async def search_files(ctx: Run, expression: str, path: str = ".", pattern: str 
 
 async def write_file(ctx: Run, path: str, content: str) -> str:
     """Write a text file of the workspace; an existing file is replaced."""
-    return await _run_in_thread(_open_files(ctx).write, path, content)
+    return await _run_in_thread(_write, ctx, _open_files(ctx).write, path, content)
 
 
 async def edit_file(ctx: Run, path: str, old: str, new: str) -> str:
     """Replace a piece of a text file of the workspace; old must occur in it exactly once."""
-    return await _run_in_thread(_open_files(ctx).edit, path, old, new)
+    return await _run_in_thread(_write, ctx, _open_files(ctx).edit, path, old, new)
+
+
+def _write(ctx: Run, write: Callable[..., str], path: str, *texts: str) -> str:
+    """Write a file and report its path, also if writing fails. Blocks."""
+    try:
+        return write(path, *texts)
+    finally:
+        for written_path in _open_files(ctx).list_written(path):
+            ctx.deps.wrote(written_path)
 
 
 async def run_command(ctx: Run, command: str, timeout_seconds: float | None = None) -> JsonObject:
@@ -90,6 +100,7 @@ async def _execute(ctx: Run, timeout_seconds: float | None, **request: Any) -> J
             **request,
         )
     )
+    report_execution(execution.changed)
     result: JsonObject = {
         "exit_code": execution.exit_code,
         "stdout": execution.text,
@@ -144,9 +155,14 @@ _BY_ACCESS: dict[WorkspaceAccess, tuple[Callable[..., Any], ...]] = {
 
 def workspace_toolset(access: WorkspaceAccess) -> FunctionToolset[ToolContext]:
     """Return the tools of an access level. Tools that only read may be run again after a crash."""
-    return FunctionToolset(
-        [Tool(function, metadata={"idempotent": function in READ}) for function in _BY_ACCESS[access]]
-    )
+    return FunctionToolset([Tool(function, metadata=_describe(function)) for function in _BY_ACCESS[access]])
+
+
+def _describe(function: Callable[..., Any]) -> JsonObject:
+    """Return the metadata of a tool."""
+    if function in READ:
+        return {"idempotent": True, WRITES: False}
+    return {"idempotent": False} | ({WRITES: "told"} if function in WRITE else {})
 
 
 def _open_files(ctx: Run) -> WorkspaceFiles:

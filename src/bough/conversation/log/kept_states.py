@@ -20,7 +20,7 @@ from zlib import error as ZlibError
 
 import pydantic_core
 
-from bough.conversation.log.state import State, TaskLink, ToolCall
+from bough.conversation.log.state import KeptFiles, State, TaskLink, ToolCall
 from bough.errors import BoughError, StoreError, Unavailable
 from bough.events.codec import describe_versions
 from bough.events.model import Usage
@@ -31,7 +31,7 @@ from bough.types import JsonObject
 SNAPSHOT = SideTables("snapshot", "bough.conversation.log.sql")
 """The table of kept states."""
 
-FOLD = 4
+FOLD = 5
 """The version of the fold. Increase it whenever `State.apply` results in another state for the same events."""
 
 MOST_BYTES = 256 << 10
@@ -103,6 +103,10 @@ FIELDS: dict[str, tuple[_Convert, _Convert]] = {
     "last": (lambda id: None if id is None else id.hex, lambda text: None if text is None else UUID(text)),
     "imported": (_as_is, _as_is),
     "quarantined": (_as_is, _as_is),
+    "files": (
+        lambda files: None if files is None else asdict(files),
+        lambda files: None if files is None else KeptFiles(**files),
+    ),
     "_last_message": (_as_is, _as_is),
     "_seen": (_as_is, _as_is),
 }

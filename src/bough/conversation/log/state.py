@@ -18,6 +18,7 @@ from bough.events.model import (
     Condensed,
     ConversationStarted,
     Event,
+    FilesKept,
     FinishReason,
     ForkedFrom,
     Imported,
@@ -111,6 +112,25 @@ class TaskLink:
     reported: bool = False
 
 
+@dataclass(frozen=True, kw_only=True)
+class KeptFiles:
+    """The latest snapshot of the workspace's files.
+
+    Attributes:
+        tree: Digest of the stored tree; None if nothing was stored, with the `reason`.
+        place: Id of the place that has its objects.
+        seq: Seq of its event.
+        files: Number of files in the tree; `bytes` is their size.
+    """
+
+    tree: str | None
+    place: str = ""
+    seq: int = 0
+    files: int = 0
+    bytes: int = 0
+    reason: str = ""
+
+
 @dataclass(kw_only=True)
 class State:
     """The fold of a log. Only `apply` changes it, and the result depends only on the events.
@@ -146,6 +166,7 @@ class State:
         imported: Seq of the event that marks all earlier events as imported; None without an import.
         quarantined: Whether the imported events are not adopted yet, so that every call needs an approval.
         last: Id of the last event; None before the first one.
+        files: The latest snapshot of the workspace's files; None before the first one.
     """
 
     base: int = 0
@@ -185,6 +206,7 @@ class State:
     last: UUID | None = None
     imported: int | None = None
     quarantined: bool = False
+    files: KeptFiles | None = None
     _last_message: int = -1
     _seen: int = 0
 
@@ -292,6 +314,15 @@ class State:
                     self.task = (event.name, event.inputs)
                 if event.allowed_tools is not None:
                     self.allowed_tools = (self.allowed_tools or ()) + event.allowed_tools
+            case FilesKept():
+                self.files = KeptFiles(
+                    tree=event.tree,
+                    place=event.place,
+                    seq=seq,
+                    files=event.files,
+                    bytes=event.bytes,
+                    reason=event.reason,
+                )
             case RulesChanged():
                 self.changed_rules = self.changed_rules.union(event.hashes)
             case Imported():

@@ -288,7 +288,7 @@ def _list_files(event: FilesKept | ScriptRan | ToolReturned, state: State) -> tu
     """Return the paths that were written, as far as an event says."""
     match event:
         case FilesKept():
-            return event.paths
+            return event.paths if event.by == "tool" else ()
         case ScriptRan():
             return event.output_files
         case ToolReturned():

@@ -69,6 +69,8 @@ def rules_body(rules: GivenRules) -> JsonObject:
     hooks, allow_list, condenser = rules.get("hooks"), rules.get("allow_list"), rules.get("condenser")
     if rules.get("budget"):
         raise _make_unsupported_error("a budget", "use limits; the operator bounds tenants by quotas")
+    if rules.get("keep_files") is False:
+        raise _make_unsupported_error("keep_files", "the operator sets keep_files in the server's home")
     if hooks is not None and hooks.hooks:
         raise _make_unsupported_error("hooks", "hooks are the operator's: hooks.json in the server's home")
     if allow_list is not None and allow_list.lists:

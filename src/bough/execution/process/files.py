@@ -79,6 +79,7 @@ class Walk:
         guards: Names to omit.
         reports_guarded: Whether `skipped` includes guarded names.
         skipped: (path, reason) of each omitted entry.
+        is_complete: Whether the walk omitted only guarded names.
     """
 
     max_depth: int = 16
@@ -86,6 +87,7 @@ class Walk:
     guards: Guards = NO_GUARDS
     reports_guarded: bool = False
     skipped: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    is_complete: bool = True
     _entry_count: int = 0
 
     def entries(self, root_fd: int) -> Iterator[FolderEntry]:
@@ -104,6 +106,7 @@ class Walk:
         """Whether to omit an entry, because it is guarded or the limit of entries is reached; record it if required."""
         self._entry_count += 1
         if self._entry_count > self.max_entries:
+            self.is_complete = False
             self._skip_once("*", "too many entries")
             return True
         parts = (*folder.parts, name)
@@ -114,6 +117,7 @@ class Walk:
 
     def _enter(self, entry: FolderEntry) -> bool:
         if entry.folder.depth >= self.max_depth:
+            self.is_complete = False
             self.skipped.append((entry.path, "too deep"))
             return False
         return True
@@ -122,6 +126,7 @@ class Walk:
         parts = (*folder.parts, name) if name else folder.parts
         if not parts:
             raise error
+        self.is_complete = False
         self.skipped.append(("/".join(parts), (error.strerror or "unreadable").lower()))
 
     def _skip_once(self, path: str, reason: str) -> None:
@@ -129,22 +134,43 @@ class Walk:
             self.skipped.append((path, reason))
 
 
-def snapshot(root_fd: int, *, max_depth: int = 16, guards: Guards = NO_GUARDS) -> dict[str, Fingerprint]:
-    """Return the fingerprint of every file below `root_fd` that is not guarded, by path; limited as in `Walk`."""
-    return {entry.path: fingerprint(entry) for entry in Walk(max_depth=max_depth, guards=guards).entries(root_fd)}
+@dataclass(frozen=True)
+class FolderSnapshot:
+    """The state of the files below a folder.
+
+    Attributes:
+        files: The fingerprint of each file that is not guarded, by path; limited as in `Walk`.
+        is_complete: Whether the walk omitted only guarded names.
+    """
+
+    files: Mapping[str, Fingerprint] = field(default_factory=dict[str, Fingerprint])
+    is_complete: bool = False
+
+
+def snapshot(root_fd: int, *, max_depth: int = 16, guards: Guards = NO_GUARDS) -> FolderSnapshot:
+    """Return the state of the files below `root_fd`."""
+    walk = Walk(max_depth=max_depth, guards=guards)
+    files = {entry.path: fingerprint(entry) for entry in walk.entries(root_fd)}
+    return FolderSnapshot(files, is_complete=walk.is_complete)
 
 
 @dataclass(frozen=True)
 class Collected:
-    """The output files of a run, and (path, reason) of the skipped ones."""
+    """The output files of a run.
+
+    Attributes:
+        skipped: (path, reason) of each file that is not among `files`.
+        changed: Whether any file was changed, created or removed; None if the walk could not see all files.
+    """
 
     files: tuple[File, ...]
     skipped: tuple[tuple[str, str], ...]
+    changed: bool | None = None
 
 
 def collect(
     root_fd: int,
-    before: Mapping[str, Fingerprint],
+    before: FolderSnapshot,
     *,
     limits: ExecutionLimits,
     globs: Sequence[str] | None = None,
@@ -156,7 +182,7 @@ def collect(
     Cost: O(entries of the folder), at most `MAX_ENTRIES`.
 
     Args:
-        before: The fingerprints of files before the run, by path.
+        before: The files before the run.
         limits: The limits on number, bytes and depth of the files.
         globs: Patterns of the files to return; None for all.
         guards: Names that are never returned.
@@ -164,9 +190,14 @@ def collect(
     """
     walk = Walk(max_depth=limits.output_depth, guards=guards, reports_guarded=reports_guarded)
     files: list[File] = []
-    total = 0
+    total = unchanged_count = 0
+    has_changes = False
     for entry in walk.entries(root_fd):
-        if before.get(entry.path) == fingerprint(entry) or not matches_globs(entry.path, globs):
+        if before.files.get(entry.path) == fingerprint(entry):
+            unchanged_count += 1
+            continue
+        has_changes = True
+        if not matches_globs(entry.path, globs):
             continue
         if not entry.path.isprintable():
             walk.skipped.append((ascii(entry.path), "the name has control characters or is not UTF-8"))
@@ -178,7 +209,11 @@ def collect(
             total += len(outcome.content)
         else:
             walk.skipped.append((entry.path, outcome))
-    return Collected(tuple(files), tuple(walk.skipped))
+    # A file that was removed leaves fewer unchanged files than there were files before.
+    changed: bool | None = has_changes or unchanged_count != len(before.files)
+    if not changed and not (before.is_complete and walk.is_complete):
+        changed = None
+    return Collected(tuple(files), tuple(walk.skipped), changed)
 
 
 def matches_globs(path: str, globs: Sequence[str] | None) -> bool:

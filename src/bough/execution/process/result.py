@@ -50,14 +50,29 @@ def build_result(
         cpu_seconds=ended.cpu_seconds,
         max_rss_bytes=ended.max_rss_bytes,
         execution_id=plan.request.execution_id,
+        changed=_read_changed(plan, collected, isolation),
         isolation=isolation,
     )
+
+
+def _read_changed(plan: Plan, collected: Collected, isolation: Isolation) -> bool | None:
+    """Return whether the run changed its workspace; None if the walk after it could not see every change."""
+    if any(mount.writable for mount in plan.mounts):
+        return True if plan.workspace is not None and collected.changed else None
+    if plan.workspace is None:
+        return False
+    # Without a sandbox, guarded files, which the walk omits, may have changed.
+    return None if isolation is Isolation.NONE and not collected.changed else collected.changed
 
 
 def make_timed_out(plan: Plan, *, isolation: Isolation) -> CodeExecutionResult:
     """Return the result for a timeout of 0: nothing was started."""
     return CodeExecutionResult(
-        timed_out=True, killed_by="timeout", execution_id=plan.request.execution_id, isolation=isolation
+        timed_out=True,
+        killed_by="timeout",
+        execution_id=plan.request.execution_id,
+        changed=False,
+        isolation=isolation,
     )
 
 

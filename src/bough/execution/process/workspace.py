@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from bough.errors import Conflict, ExecutorError
-from bough.execution.process.files import Collected, Fingerprint, collect, snapshot, write_file
+from bough.execution.process.files import Collected, FolderSnapshot, collect, snapshot, write_file
 from bough.execution.process.guarded import NOTHING_GUARDED, GuardedEntries, GuardedEntry, find_guarded, set_aside
 from bough.execution.process.identity import Identity
 from bough.execution.process.run_directory import RunDirectory
@@ -28,7 +28,7 @@ class Workspace:
         tmp: A private folder for sandboxes that cannot create a new `/tmp`; exists after `make_private`.
         exchange: A folder to pass files to a sandbox that inherits no descriptors; exists after `make_private`.
         identity: The user of the run.
-        earlier_files: The state of each file of `/work` before the run, by path.
+        earlier_files: The state of the files of `/work` before the run.
         guarded: The entries of a person's workspace that must not change.
         release: Ends the use of a lent workspace; None if it is not lent.
     """
@@ -40,7 +40,7 @@ class Workspace:
     tmp: str
     exchange: str
     identity: Identity
-    earlier_files: Mapping[str, Fingerprint]
+    earlier_files: FolderSnapshot
     guarded: GuardedEntries = NOTHING_GUARDED
     release: Callable[[], None] | None = None
 
@@ -169,7 +169,9 @@ class Workspace:
                 )
                 if plan.workspace is None:
                     return collected
-                return replace(collected, skipped=(*collected.skipped, *set_aside(root, request.guards, self.guarded)))
+                renamed = set_aside(root, request.guards, self.guarded)
+                changed = True if renamed else collected.changed
+                return replace(collected, skipped=(*collected.skipped, *renamed), changed=changed)
         except OSError as error:
             raise ExecutorError(
                 f"The workspace was removed during the run: {error.strerror}.", hint="Remove it after the run only."
@@ -214,7 +216,7 @@ def _write_code(folder: str, name: str, content: bytes, *, identity: Identity) -
         target.write(content)
 
 
-def _write_inputs(work: str, plan: Plan, identity: Identity) -> tuple[dict[str, Fingerprint], GuardedEntries]:
+def _write_inputs(work: str, plan: Plan, identity: Identity) -> tuple[FolderSnapshot, GuardedEntries]:
     """Write the input files into `work`; return the state of its files, and its guarded entries.
 
     In a new workspace, the working folder is created too.
