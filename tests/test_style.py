@@ -277,9 +277,9 @@ def imports() -> float:
 
 @cache
 def small_modules() -> float:
-    """Modules of fewer than 60 lines, `__init__` left out."""
+    """Modules of fewer than 60 lines; `__init__` is left out, and screens, of which each is a module however short."""
     return sum(
-        source.count("\n") < 60 and not module.path.endswith("__init__.py")
+        source.count("\n") < 60 and not module.path.endswith("__init__.py") and "web/screens/" not in module.path
         for module, source in zip(modules(), sources(), strict=True)
     )
 

@@ -14,7 +14,6 @@ EXTRAS: Final[Mapping[str, str]] = {
     "fastapi": "server",
     "google.cloud.bigquery": "bigquery",
     "ibis": "evals",
-    "jinja2": "evals",
     "multipart": "server",
     "numpy": "evals",
     "pandas": "evals",

@@ -35,7 +35,7 @@ class Running:
         self.port: int = self._socket.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
         self._ready = threading.Event()
-        self._loop = asyncio.new_event_loop()
+        self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="server")
         self.failure: BaseException | None = None
         self.model_url = ""
@@ -43,16 +43,16 @@ class Running:
         self.traffic: Any = None
 
     def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
+        asyncio.set_event_loop(self.loop)
         try:
-            self._task = self._loop.create_task(serve(self.app, self._settings, self._socket, ready=self._on_ready))
-            self._loop.run_until_complete(self._task)
+            self._task = self.loop.create_task(serve(self.app, self._settings, self._socket, ready=self._on_ready))
+            self.loop.run_until_complete(self._task)
         except BaseException as error:  # told to the test
             self.failure = error
         finally:
             self._ready.set()
-            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-            self._loop.close()
+            self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+            self.loop.close()
 
     def _on_ready(self) -> None:
         self._ready.set()
@@ -73,7 +73,7 @@ class Running:
 
     def call(self, do: Callable[[], object]) -> None:
         """Do something in the loop of the server."""
-        self._loop.call_soon_threadsafe(do)
+        self.loop.call_soon_threadsafe(do)
 
     def client(self, key: str | None = None, **options: Any) -> httpx2.Client:
         headers = {} if key is None else {"X-Session-API-Key": key}

@@ -17,6 +17,7 @@ from starlette.requests import HTTPConnection
 from bough.errors import BoughError, Unauthenticated
 from bough.server.auth.caller import Caller, Role
 from bough.server.auth.owned import OwnedStore
+from bough.server.auth.sessions import CSRF_HEADER, read_session, require_own_page
 from bough.server.live.broadcast import Broadcast
 from bough.server.requests.routing import NeedsKey
 from bough.server.services import Services
@@ -71,6 +72,9 @@ async def authenticate(connection: HTTPConnection, key: str | None) -> Access:
     return Access(caller=caller, store=store, services=services, key=key)
 
 
+_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
 class Right(NeedsKey):
     """A dependency that requires a role and scopes of a route's caller."""
 
@@ -87,7 +91,12 @@ class Right(NeedsKey):
         # Authenticated once per request: several dependencies of a route must not count as several requests.
         granted: dict[Right, Access] = request.scope.setdefault("granted", {})
         if self not in granted:
-            access = await authenticate(request, read_key(request))
+            key = read_key(request)
+            # A key in a header wins: only a program sends one, and no page of another site can make a browser do so.
+            session = read_session(request) if key is None else None
+            access = await authenticate(request, key or session)
+            if session is not None and request.method not in _SAFE_METHODS:
+                require_own_page(request, session, request.headers.get(CSRF_HEADER))
             access.caller.require(self._role, *self._scopes)
             granted[self] = access
         return granted[self]

@@ -7,13 +7,13 @@ import os
 import subprocess
 from collections.abc import Generator
 from contextlib import contextmanager
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from websockets.sync.client import ClientConnection, connect
 
 WAIT_SECONDS = 60.0
+AXE = Path(__file__).parents[2] / "web" / "vendor" / "axe.min.js"
 _AXE = """
 axe.run(document, {resultTypes: ["violations"]}).then(found => JSON.stringify(found.violations.map(
   each => `${each.id}: ${each.help}: ${each.nodes.map(node => node.html).join(" ")}`.slice(0, 400))))
@@ -71,7 +71,7 @@ class BrowserPage:
 
     def find_violations(self) -> list[str]:
         """Return what axe-core finds wrong with the page for people who use it without sight or mouse."""
-        self.evaluate((files("axe_core_python") / "axe.min.js").read_text("utf-8") + "\ntrue")
+        self.evaluate(AXE.read_text("utf-8") + "\ntrue")
         return json.loads(self.evaluate(_AXE))
 
     def _receive(self) -> dict[str, Any]:

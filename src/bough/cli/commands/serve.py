@@ -56,7 +56,7 @@ def serve(
     settings = options.load_settings(home, store)
     address = ServeAddress(host=host, port=port, unsafe=unsafe_no_auth, json=json)
     specs = [spec for name in agents or () for spec in load_agents(name)]
-    serve_at(address, settings, specs, {"runs": runs, "concurrency": concurrency})
+    serve_at(address, settings, specs, {"runs": runs, "concurrency": concurrency}, with_page=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,12 +82,14 @@ def serve_at(
     *,
     a2a_agent: str | None = None,
     command: str = "serve",
+    with_page: bool = False,
 ) -> None:
     """Serve until a signal arrives.
 
     Args:
         server_options: Fields of the server's settings.
         a2a_agent: The agent that A2A clients reach at the root path.
+        with_page: Also serve the web page.
 
     Raises:
         ImportError: A package of the extra `server` is missing.
@@ -119,6 +121,10 @@ def serve_at(
 
     app_options: Any = {"transcript": as_markdown, "a2a_agent": a2a_agent}
     app = create_app(settings, server=server_settings, agents=specs, bind=host, **app_options)
+    if with_page:
+        from bough.web.page import mount
+
+        mount(app)
     run_server(app, server_settings, listener, report_ready)
 
 

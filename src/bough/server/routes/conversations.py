@@ -16,12 +16,13 @@ from bough.conversation.fork.orphans import remove_made
 from bough.conversation.log.turns import read_turn_page
 from bough.errors import Conflict, InvalidInput, NotFound
 from bough.events.model import StateChanged
-from bough.events.record import ConversationFilter, ConversationRecord, DeleteMode, MessageQuery, Order
+from bough.events.record import ConversationFilter, ConversationRecord, DeleteMode, MessageQuery, Order, Page
 from bough.server.access import Access, Reader, Writer
 from bough.server.bodies.base import MAX_SEQ, ItemPage, Success, answer_page
 from bough.server.bodies.conversations import (
     AnyStart,
     Change,
+    ConversationPage,
     ConversationQuery,
     ConversationSearch,
     Deletion,
@@ -92,10 +93,15 @@ async def search_conversations(query: Annotated[ConversationSearch, Query()], ac
         return await _search_messages(query, query.q, access)
     if query.since is not None:
         raise InvalidInput("since: only with q", hint="to list conversations, use updated_after")
-    page = await access.store.list(_parse_filter(query), query.page_id, query.limit, _ORDERS[query.sort_order])
-    live = await access.services.runs.live_among(page.items)
+    page, live = await list_records(query, access)
     items = [await _make_list_item(access, record, full=query.full, running=record.id in live) for record in page.items]
     return answer_page(items, page.next_cursor)
+
+
+async def list_records(query: ConversationPage, access: Access) -> tuple[Page, frozenset[UUID]]:
+    """Return a page of conversations, and the ids of those of the page that have a pending or running run."""
+    page = await access.store.list(_parse_filter(query), query.page_id, query.limit, _ORDERS[query.sort_order])
+    return page, await access.services.runs.live_among(page.items)
 
 
 @routes.get("/api/conversations/count")

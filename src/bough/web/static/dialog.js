@@ -1,0 +1,2 @@
+// Dialogs.
+export const dialogs = new Map();

@@ -1,0 +1,2 @@
+// Keyboard shortcuts.
+export const SHORTCUTS = new Map();
