@@ -4,7 +4,7 @@ UV_VERSION := 0.13.8
 BIN := .venv/bin
 RUNTIME := .venv/.runtime
 READY := .venv/.ready
-CODE := src tests benchmarks examples
+CODE := src tests benchmarks examples tools
 # Slow tests run in CI; here only when asked for: make test SLOW=1
 SLOW ?= $(CI)
 TESTS ?= tests
@@ -20,7 +20,7 @@ IMAGE_EXTRAS := --extra otel --extra postgres --extra server
 WHEELS ?= wheels
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench docs format requirements wheels
+.PHONY: help setup demo test check bench docs site format requirements wheels
 
 help: ## list the commands
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -72,6 +72,9 @@ bench: $(READY) ## measure, each figure against its floor (NAME=fork: only that 
 docs: $(READY) ## run the examples in the documentation and check its links
 	$(BIN)/python -m pytest -q tests/docs
 	$(BIN)/python examples/skills/link-check/scripts/check.py --check README.md AGENTS.md CHANGELOG.md docs
+
+site: $(READY) ## build the documentation site into site/, without a network
+	$(BIN)/python -m tools.site site
 
 requirements: $(READY) ## pin the dependencies anew (versions only)
 	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --no-header --no-annotate --quiet --upgrade \

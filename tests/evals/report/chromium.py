@@ -53,13 +53,13 @@ class BrowserPage:
                 assert "error" not in answer, answer
                 return answer["result"]
 
-    def open(self, path: Path, *, dark: bool = False) -> None:
-        """Open a file of this machine, and wait until it is loaded."""
+    def open(self, page: Path | str, *, dark: bool = False) -> None:
+        """Open a file of this machine or an address, and wait until it is loaded."""
         scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         self.call("Emulation.setEmulatedMedia", features=scheme)
         self.requests.clear()
         self._seen.clear()
-        self.call("Page.navigate", url=path.as_uri())
+        self.call("Page.navigate", url=page if isinstance(page, str) else page.as_uri())
         while "Page.loadEventFired" not in self._seen:
             self._receive()
 
