@@ -151,7 +151,7 @@ def _render_members(path: str, kind: griffe.Class) -> Iterator[str]:
         if isinstance(member, griffe.Attribute) and name != "model_config"
     ]
     if rows:
-        yield "\n".join(["| attribute | type | |", "|---|---|---|", *rows])
+        yield "\n".join(["| attribute | type | meaning |", "|---|---|---|", *rows])
     for name, member in members.items():
         if isinstance(member, griffe.Function):
             yield f"### {kind.name}.{name} {{#{path}.{name}}}"
