@@ -330,7 +330,7 @@ class AsyncConversation(ConversationBase[T], ConversationCollection):
         return await self._open_log.messages()
 
     async def read_file(self, digest: str) -> bytes:
-        """Return the bytes of an image or file of a message, named by its `sha256`. See `blob.read_file` for errors."""
+        """Return the bytes of an image or file of a message or result, by `sha256`. Raises: see `blob.read_file`."""
         return await read_file(self.store, self.id, digest)
 
     async def pause(self, *, by: str = "user", reason: str = "") -> None:

@@ -169,8 +169,33 @@ class FilePart(InputPart):
         return self.model_copy(update=fields).carry_bytes(data)
 
 
+class ResultFile(InputPart):
+    """An image or file in the result of a tool.
+
+    Attributes:
+        media_type: For example `image/png`.
+        sha256: Digest of the bytes that the store keeps, hexadecimal.
+        size_bytes: Size of these bytes.
+    """
+
+    media_type: str
+    sha256: str
+    size_bytes: int
+
+    @classmethod
+    def of(cls, data: bytes, media_type: str) -> Self:
+        """Create the file of some bytes."""
+        from bough.events.content import sha256_hex
+
+        return cls(media_type=media_type, sha256=sha256_hex(data), size_bytes=len(data)).carry_bytes(data)
+
+
 ContentPart: TypeAlias = Annotated[TextPart | ImagePart | FilePart, Field(discriminator="type")]
 """One part of a message."""
+
+
+Attachment: TypeAlias = ImagePart | FilePart | ResultFile
+"""An image or file whose bytes the store keeps beside the event that refers to it."""
 
 
 class Usage(BaseModel):
@@ -214,3 +239,14 @@ class BaseEvent(BaseModel):
     id: UUID = Field(default_factory=new_id)
     ts: AwareDatetime = Field(default_factory=utc_now)
     schema_version: int = 1
+
+    @property
+    def attachments(self) -> tuple[Attachment, ...]:
+        """The images and files whose bytes the store keeps beside this event."""
+        return ()
+
+    def carry_bytes(self, other: BaseEvent) -> Self:
+        """Attach the bytes of another form of this event with the same attachments."""
+        for own, source in zip(self.attachments, other.attachments, strict=True):
+            own.carry_bytes_of(source)
+        return self

@@ -42,6 +42,7 @@ UPCASTERS: Mapping[tuple[str, int], Upcaster] = {
     ("ModelResponded", 1): _lift_response,
     ("ToolCalled", 1): _lift,
     ("ToolReturned", 1): _lift,
+    ("ToolReturned", 2): _lift,
     ("ToolFailed", 1): _lift,
     ("SkillActivated", 1): _lift,
     ("TaskLinked", 1): _lift,

@@ -204,10 +204,10 @@ def _row(event: Event, data: bytes) -> EventRow:
 
 def _list_blobs(events: Sequence[Event]) -> Iterator[BlobRow]:
     for place, event in enumerate(events):
-        if event.kind == "UserMessage":
-            for part in event.content:
-                if part.type != "text" and (data := part.content) is not None and part.sha256 is not None:
-                    yield BlobRow(place, part.sha256, part.media_type, len(data), lambda data=data: data)
+        for part in event.attachments:
+            data, digest = part.content, part.sha256
+            if data is not None and digest is not None:
+                yield BlobRow(place, digest, part.media_type, len(data), lambda data=data: data)
 
 
 def _changes(events: Iterable[Event]) -> dict[str, Any]:

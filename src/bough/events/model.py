@@ -6,12 +6,22 @@ event in its conversation (`seq`) belongs to the store, not to the event, becaus
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 from uuid import UUID
 
 from pydantic import Field
 
-from bough.events.base_event import BaseEvent, ContentPart, FilePart, ImagePart, InputPart, Part, TextPart, Usage
+from bough.events.base_event import (
+    Attachment,
+    BaseEvent,
+    ContentPart,
+    FilePart,
+    ImagePart,
+    Part,
+    ResultFile,
+    TextPart,
+    Usage,
+)
 from bough.types import Json, JsonObject
 
 
@@ -323,6 +333,7 @@ __all__ = [
     "Part",
     "PauseRequested",
     "RequestRetried",
+    "ResultFile",
     "RulesChanged",
     "ScriptRan",
     "SkillActivated",
@@ -413,13 +424,10 @@ class UserMessage(BaseEvent):
         """Return a message of one text part."""
         return cls(content=(TextPart(text=text),), **fields)
 
-    def carry_bytes(self, other: BaseEvent) -> Self:
-        """Attach the bytes of another form of this message with the same parts."""
-        if isinstance(other, UserMessage):
-            for own, source in zip(self.content, other.content, strict=True):
-                if isinstance(own, InputPart) and isinstance(source, InputPart):
-                    own.carry_bytes_of(source)
-        return self
+    @property
+    def attachments(self) -> tuple[Attachment, ...]:
+        """The images and files of the message."""
+        return tuple(part for part in self.content if isinstance(part, ImagePart | FilePart))
 
     @property
     def plain(self) -> str:
@@ -485,12 +493,14 @@ class ToolReturned(BaseEvent):
         shown: How many characters of the result the model sees; None for all.
         tasks: Ids of the tasks whose results it contains.
         usage: Usage of the tool itself.
+        files: The images and files in `result`, each once. There, `sha256` takes the place of the bytes; results of
+            older logs have the bytes in base64 and no `files`.
     """
 
-    VERSION: ClassVar[int] = 2
+    VERSION: ClassVar[int] = 3
 
     kind: Literal["ToolReturned"] = "ToolReturned"
-    schema_version: int = 2
+    schema_version: int = 3
     tool_call_id: str
     tool: str
     result: Json = None
@@ -499,6 +509,12 @@ class ToolReturned(BaseEvent):
     shown: int | None = None
     tasks: tuple[str, ...] = ()
     usage: Usage | None = None
+    files: tuple[ResultFile, ...] = ()
+
+    @property
+    def attachments(self) -> tuple[Attachment, ...]:
+        """The images and files of the result."""
+        return self.files
 
 
 class ToolFailed(BaseEvent):

@@ -12,12 +12,13 @@ from uuid import UUID
 
 from bough.conversation.log.listeners import Delta, Listeners, OnEvent, Update, local_followers
 from bough.conversation.log.prefix import PrefixWatch
+from bough.conversation.log.result_files import mask_files
 from bough.conversation.log.staged_write import Condition, Ending, SideChange, Writer
 from bough.conversation.log.state import Fold, State
 from bough.conversation.log.turns import fold_to_turn
 from bough.conversation.log.write_buffer import Staging, as_recorded
 from bough.errors import BoughError, InvalidInput
-from bough.events.model import Event, UserMessage
+from bough.events.model import Event, ToolReturned
 from bough.events.store import EventStore
 from bough.guard import Masker, MaskStream, Secrets
 
@@ -93,10 +94,10 @@ class Journal:
 
         Raises: see `render`.
         """
-        from bough.conversation.log.view import fill_inputs  # imports PydanticAI, which a fork does not need
+        from bough.conversation.log.view import fill_files  # imports PydanticAI, which a fork does not need
 
         messages = (await self.render()).messages()
-        await fill_inputs(self.store, self.cid, messages)
+        await fill_files(self.store, self.cid, messages)
         return messages
 
     @property
@@ -311,8 +312,9 @@ def mask_events(secrets: Secrets, events: Sequence[Event]) -> Sequence[Event]:
 
 
 def _mask_event(masker: Masker, event: Event) -> Event:
-    masked = type(event).model_validate(masker.json(event.model_dump(mode="json")))
-    return masked.carry_bytes(event) if isinstance(masked, UserMessage) else masked
+    if isinstance(event, ToolReturned) and event.files:
+        event = mask_files(masker, event)
+    return type(event).model_validate(masker.json(event.model_dump(mode="json"))).carry_bytes(event)
 
 
 def _make_side_change(ending: Ending, error: BoughError | None) -> SideChange:

@@ -14,6 +14,7 @@ from bough.conversation.log.journal import Journal
 from bough.conversation.log.state import State, ToolCall, YieldingDecoder
 from bough.conversation.log.turns import MARK
 from bough.errors import CorruptLog, NotFound
+from bough.events.blob.blob import list_named_bytes, read_bytes
 from bough.events.model import Event, StateChanged, ToolFailed, ToolOutcome, ToolRejected, ToolReturned
 from bough.types import JsonObject, new_id, utc_now
 
@@ -170,6 +171,7 @@ class RecordedAnswers:
             spent: dict[str, Any] = {"duration_seconds": None, "usage": None, "tasks": (), "shown": None}
             match stored.event:
                 case ToolReturned() as event:
+                    await self._read_files(tools.source, event)
                     yield event.model_copy(update=fields | spent | {"by": f"{MARK}{stored.id}"})
                 case ToolFailed() as event:  # it has no `by`
                     yield StateChanged(changes={"recorded": {call.id: str(stored.id)}})
@@ -178,6 +180,16 @@ class RecordedAnswers:
                     yield event.model_copy(update=fields | {"by": f"{MARK}{stored.id}"})
                 case _:
                     pass
+
+    async def _read_files(self, source: UUID, event: ToolReturned) -> None:
+        """Attach the bytes of a result's files, which the fork stores with its own event."""
+        digests = {reference.sha256 for reference in list_named_bytes(event)}
+        if not digests:
+            return
+        data_by_digest = await read_bytes(self._journal.store, source, digests)
+        for file in event.files:
+            if file.sha256 in data_by_digest:
+                file.carry_bytes(data_by_digest[file.sha256])
 
 
 def _make_key(call: ToolCall) -> bytes:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from uuid import UUID
 
 import pydantic_core
 from pydantic import ConfigDict, TypeAdapter
 from pydantic_ai.messages import BinaryContent, ToolReturn, ToolReturnContent
 
+from bough.conversation.log.result_files import is_file, list_files, replace_files
 from bough.errors import InvalidInput, NotFound
-from bough.events.model import ToolFailed, ToolReturned
-from bough.types import Json
+from bough.events.model import ResultFile, ToolFailed, ToolReturned
+from bough.types import Json, JsonObject
 
 if TYPE_CHECKING:
     from bough.events.store import EventStore
@@ -40,6 +41,9 @@ _UNCUT_TOOLS = frozenset({"load_skill"})
 
 _SMALL_CHARS = 1 << 16
 _SMALL_PARTS = 32
+LOST = "[what was sent here is not in this store]"
+"""Shown to the model in place of bytes that the store does not have."""
+
 _FILE_MARK = b'"kind":"binary"'
 _FIELD_BYTES = 160
 """Room for the other fields of an encoded file."""
@@ -61,18 +65,38 @@ def encode_result(value: Any) -> Json:
     Raises:
         InvalidInput: The result is or contains an iterator, or has too much text or too many parts to be encoded.
     """
-    value = _unwrap(value)
-    if isinstance(value, str) and len(value) > MAX_RESULT_BYTES:
-        return clean(shorten(value, MAX_RESULT_BYTES))
-    if isinstance(value, bytes | bytearray) and len(value) > MAX_BINARY_BYTES:
-        return _describe_omission(len(value))
-    data = _dump_json(_limit_files(value))
-    if len(data) <= MAX_RESULT_BYTES:
-        return pydantic_core.from_json(data)
-    if _FILE_MARK in data:
-        return pydantic_core.from_json(data) if len(data) <= MAX_BINARY_BYTES else _omit_files(data)
-    text = pydantic_core.from_json(data) if data.startswith(b'"') else data.decode()
-    return shorten(text, MAX_RESULT_BYTES)
+    return _encode(value).result
+
+
+def encode_with_files(value: Any) -> ToolResult:
+    """Return a tool's result as its event has it. Raises: see `encode_result`."""
+    encoded = _encode(value)
+    return separate_files(encoded.result) if encoded.may_have_files else ToolResult(encoded.result)
+
+
+class ToolResult(NamedTuple):
+    """An encoded result as an event has it: with digests in place of the bytes of its files."""
+
+    result: Json
+    files: tuple[ResultFile, ...] = ()
+
+
+def separate_files(result: Json) -> ToolResult:
+    """Return an encoded result with its files by digest. O(parts), and O(bytes) of files."""
+    if isinstance(result, _PLAIN) or next(list_files(result), None) is None:
+        return ToolResult(result)
+    files: dict[str, ResultFile] = {}
+
+    def separate(fields: JsonObject) -> JsonObject:
+        content = _CONTENT.validate_python(fields)
+        if not isinstance(content, BinaryContent) or not content.data:
+            return fields  # a tool's own object that only resembles a file
+        file = ResultFile.of(content.data, content.media_type)
+        files.setdefault(file.sha256, file)
+        return fields | {"data": "", "sha256": file.sha256, "size_bytes": file.size_bytes}
+
+    separated = replace_files(result, separate)
+    return ToolResult(separated, tuple(files.values()))
 
 
 def is_small(value: Any) -> bool:
@@ -131,16 +155,37 @@ def cut_text(text: str, max_chars: int | None, event: UUID) -> str:
     return f"{text[:head]}\n{line}\n{text[len(text) - tail :]}"
 
 
-def show_result(outcome: ToolReturned) -> Any:
-    """Return the content of a result as the model is shown it."""
-    if outcome.shown is None:
-        return decode_result(outcome.result)
-    return cut_text(text_of(outcome.result), outcome.shown, outcome.id)
+def show_result(outcome: ToolReturned, data_by_digest: Mapping[str, bytes] | None = None) -> Any:
+    """Return the content of a result as the model is shown it, with PydanticAI's objects for files.
+
+    Args:
+        data_by_digest: Bytes of the store, for an event that was read from it; the text `LOST` takes the place of those
+            that are missing. None leaves such files empty, if the content is not sent.
+    """
+    if outcome.shown is not None:
+        return cut_text(text_of(outcome.result), outcome.shown, outcome.id)
+    if isinstance(outcome.result, _PLAIN):
+        return outcome.result
+    return _CONTENT.validate_python(_with_bytes(outcome, data_by_digest) if outcome.files else outcome.result)
 
 
-def decode_result(result: Json) -> Any:
-    """Return a recorded result as PydanticAI's types: encoded files become file objects."""
-    return result if isinstance(result, _PLAIN) else _CONTENT.validate_python(result)
+def _with_bytes(outcome: ToolReturned, data_by_digest: Mapping[str, bytes] | None) -> Any:
+    """Return a result with the bytes of its files: those of its event, else those of `data_by_digest`."""
+    carried = {file.sha256: file.content for file in outcome.files}
+
+    def attach(fields: JsonObject) -> Any:
+        digest = str(fields.get("sha256"))
+        if digest not in carried:
+            return fields
+        data = carried[digest]
+        if data is None and data_by_digest is not None:
+            data = data_by_digest.get(digest)
+            if data is None:
+                return LOST
+        own = {key: value for key, value in fields.items() if key not in ("sha256", "size_bytes")}
+        return own | {"data": data or b""}
+
+    return replace_files(outcome.result, attach)
 
 
 def shorten(text: str, max_chars: int) -> str:
@@ -158,6 +203,28 @@ def clean(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return text
+
+
+class _Encoded(NamedTuple):
+    result: Json
+    may_have_files: bool = False
+
+
+def _encode(value: Any) -> _Encoded:
+    """See `encode_result`."""
+    value = _unwrap(value)
+    if isinstance(value, str) and len(value) > MAX_RESULT_BYTES:
+        return _Encoded(clean(shorten(value, MAX_RESULT_BYTES)))
+    if isinstance(value, bytes | bytearray) and len(value) > MAX_BINARY_BYTES:
+        return _Encoded(_describe_omission(len(value)))
+    data = _dump_json(_limit_files(value))
+    may_have_files = _FILE_MARK in data
+    if len(data) <= (MAX_BINARY_BYTES if may_have_files else MAX_RESULT_BYTES):
+        return _Encoded(pydantic_core.from_json(data), may_have_files)
+    if may_have_files:
+        return _Encoded(_omit_files(data), may_have_files)
+    text = pydantic_core.from_json(data) if data.startswith(b'"') else data.decode()
+    return _Encoded(shorten(text, MAX_RESULT_BYTES))
 
 
 def _unwrap(value: Any) -> Any:
@@ -306,38 +373,19 @@ def _describe_omission(size_bytes: int) -> str:
 def _omit_files(data: bytes) -> Json:
     """Return an encoded result with the first files that fit. Each other file is replaced by a note."""
     result = pydantic_core.from_json(data)
-    text_size = len(data) - sum(len(file["data"]) for file in _list_files(result))
+    text_size = len(data) - sum(len(file["data"]) for file in list_files(result))
 
     def measure(value: Any) -> tuple[int, str] | None:
-        if not isinstance(value, dict) or not _is_file(cast("dict[str, Any]", value)):
+        if not isinstance(value, dict) or not is_file(cast("dict[str, Any]", value)):
             return None
         fields = cast("dict[str, Any]", value)
         return len(fields["data"]), str(fields.get("media_type"))
 
     result = _FileBudget(MAX_BINARY_BYTES - text_size, measure).limit(result)
-    if next(_list_files(result), None) is not None:
+    if next(list_files(result), None) is not None:
         return result
     text = pydantic_core.to_json(result).decode()
     return result if len(text) <= MAX_RESULT_BYTES else shorten(text, MAX_RESULT_BYTES)
-
-
-def _list_files(value: Any) -> Iterator[dict[str, Any]]:
-    """Yield the files in an encoded result."""
-    if isinstance(value, list):
-        for item in cast("list[Any]", value):
-            yield from _list_files(item)
-    elif isinstance(value, dict):
-        fields = cast("dict[str, Any]", value)
-        if _is_file(fields):
-            yield fields
-        else:
-            for item in fields.values():
-                yield from _list_files(item)
-
-
-def _is_file(value: Mapping[str, Any]) -> bool:
-    """Whether an encoded value is a file's content."""
-    return value.get("kind") == "binary" and isinstance(value.get("data"), str)
 
 
 async def find_result(store: EventStore, cid: UUID, result: str) -> str:

@@ -27,7 +27,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
-from bough.conversation.log.tool_result import cut_text, show_result
+from bough.conversation.log.tool_result import LOST, cut_text, show_result
 from bough.errors import CorruptLog
 from bough.events.blob.blob import is_digest, read_bytes
 from bough.events.model import (
@@ -51,9 +51,6 @@ from bough.events.stores import faults
 
 if TYPE_CHECKING:
     from bough.events.store import EventStore
-
-LOST = "[what was sent here is not in this store]"
-"""Shown to the model in place of bytes that the store does not have."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -260,7 +257,8 @@ def outcome_part(event: ToolOutcome) -> ToolReturnPart:
     """Return the message part that shows the model the outcome of its call."""
     match event:
         case ToolReturned():
-            return _make_result_part(event.tool, event.tool_call_id, show_result(event), "success", event.ts)
+            part = _make_result_part(event.tool, event.tool_call_id, show_result(event), "success", event.ts)
+            return replace(part, metadata=event) if _lacks_bytes(event) else part
         case ToolFailed():
             error = cut_text(event.error, event.shown, event.id)
             return _make_result_part(
@@ -309,23 +307,48 @@ def _convert_image(part: ImagePart) -> UserContent:
         return "[an image that cannot be read]"
 
 
+def _lacks_bytes(event: ToolReturned) -> bool:
+    """Whether the model is shown files of a result whose bytes must be read from the store."""
+    return event.shown is None and any(file.content is None for file in event.files)
+
+
 def describe_bytes(sha256: str, media_type: str) -> BinaryContent:
-    """Return a placeholder, which `fill_inputs` replaces by the bytes with this digest."""
+    """Return a placeholder, which `fill_files` replaces by the bytes with this digest."""
     return BinaryContent(data=b"", media_type=media_type, identifier=sha256)
 
 
-async def fill_inputs(store: EventStore, cid: UUID, messages: Sequence[ModelMessage]) -> None:
+async def fill_files(store: EventStore, cid: UUID, messages: Sequence[ModelMessage]) -> None:
     """Replace the placeholders of images and files by their bytes. O(messages) if there are none.
 
     If the conversation does not have the bytes, or they do not match their digest, the text `LOST` is used instead.
     """
-    placeholders = list(_find_placeholders(messages))
-    if not placeholders:
+    placeholders, results = list(_find_placeholders(messages)), list(_find_results_without_bytes(messages))
+    digests = {content.identifier for _, _, content in placeholders}
+    digests.update(file.sha256 for _, event in results for file in event.files if is_digest(file.sha256))
+    if not placeholders and not results:
         return
-    data_by_digest = await read_bytes(store, cid, {content.identifier for _, _, content in placeholders})
+    data_by_digest = await read_bytes(store, cid, digests)
     for contents, index, content in placeholders:
         data = data_by_digest.get(content.identifier)
         contents[index] = LOST if data is None else BinaryContent(data=data, media_type=content.media_type)
+    for part, event in results:
+        part.content, part.metadata = show_result(event, data_by_digest), None
+
+
+async def load_result(store: EventStore, cid: UUID, event: ToolReturned) -> Any:
+    """Return the content of a result as the model is shown it, with the bytes of its files."""
+    if not _lacks_bytes(event):
+        return show_result(event)
+    digests = {file.sha256 for file in event.files if is_digest(file.sha256)}
+    return show_result(event, await read_bytes(store, cid, digests))
+
+
+def _find_results_without_bytes(messages: Sequence[ModelMessage]) -> Iterator[tuple[ToolReturnPart, ToolReturned]]:
+    """Yield each result whose files have no bytes, with its event."""
+    for message in messages:
+        for part in message.parts:
+            if isinstance(part, ToolReturnPart) and isinstance(part.metadata, ToolReturned):
+                yield part, part.metadata
 
 
 def _find_placeholders(messages: Sequence[ModelMessage]) -> Iterator[tuple[list[Any], int, BinaryContent]]:

@@ -462,8 +462,7 @@ def as_recorded(event: Event) -> Event:
     """Return the event as it will be read from the log, in which invalid text is replaced by U+FFFD."""
     if _REPLACEMENT not in encode(event):
         return event
-    recorded = _make_stored(0, event).event
-    return recorded.carry_bytes(event) if isinstance(recorded, UserMessage) else recorded
+    return _make_stored(0, event).event.carry_bytes(event)
 
 
 def _make_stored(seq: int, event: Event) -> StoredEvent:

@@ -15,6 +15,7 @@ from bough.agents.spec import AgentSpec
 from bough.conversation.agent import read_recorded_spec
 from bough.conversation.conversation import AsyncConversation
 from bough.conversation.log.state import State, calls_of
+from bough.conversation.log.tool_result import separate_files
 from bough.conversation.log.view import response_of
 from bough.conversation.replay.recording import Conductor, RecordedCondenser, RecordedParts, RecordedTurn
 from bough.errors import BoughError
@@ -246,8 +247,18 @@ def _choose_spec(recorded: AsyncConversation) -> AgentSpec:
 def _normalize_events(events: Sequence[StoredEvent]) -> list[tuple[int, JsonObject]]:
     """Return the compared events with their seq, without fields that may differ."""
     return [
-        (stored.seq, _drop_volatile(_drop_positions(stored.as_json()))) for stored in events if stored.kind in COMPARED
+        (stored.seq, _drop_volatile(_drop_positions(_separate_files(stored.as_json()))))
+        for stored in events
+        if stored.kind in COMPARED
     ]
+
+
+def _separate_files(event: JsonObject) -> JsonObject:
+    """Return the result of an older log, which has the bytes of its files, in the form of a new one."""
+    if event["kind"] != "ToolReturned" or event["files"]:
+        return event
+    result, files = separate_files(event["result"])
+    return event | {"result": result, "files": [file.model_dump(mode="json") for file in files]}
 
 
 def _drop_positions(event: JsonObject) -> JsonObject:

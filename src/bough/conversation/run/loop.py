@@ -23,7 +23,7 @@ from bough.agents.models.failure import NotOpenAIFormat, find_address, model_err
 from bough.agents.output_type import describe_output_type
 from bough.conversation.log.journal import Journal
 from bough.conversation.log.tool_result import encode_result
-from bough.conversation.log.view import fill_inputs
+from bough.conversation.log.view import fill_files
 from bough.conversation.run.reconcile import close_lost_call, find_reconcilers
 from bough.conversation.run.recorder import Recorder
 from bough.conversation.run.retry import Retries
@@ -226,7 +226,7 @@ class Loop:
                     if self._journal.view.version != self._view_version:
                         return None  # the view was condensed: start again from the log
                     node.request = self._next_request()
-                    await fill_inputs(self._journal.store, self._journal.cid, [node.request])
+                    await fill_files(self._journal.store, self._journal.cid, [node.request])
                 self.steps += 1
             await self._call_listener(run, node)
             node = await self._run_node(run, node)

@@ -11,7 +11,7 @@ from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
 
 from bough.conversation.log.state import ToolCall
-from bough.conversation.log.tool_result import encode_result
+from bough.conversation.log.tool_result import encode_with_files
 from bough.effects import LostCall
 from bough.errors import BoughError, public_message
 from bough.events.model import Event, ToolInterrupted, ToolReturned
@@ -55,7 +55,8 @@ async def close_lost_call(call: ToolCall, effect_key: str, reconcile: Reconcile 
                 value = await _ask(reconcile, lost)
             if value is None:
                 return None
-            return ToolReturned(tool_call_id=call.id, tool=call.tool, result=encode_result(value), by="reconcile")
+            result, files = encode_with_files(value)
+            return ToolReturned(tool_call_id=call.id, tool=call.tool, result=result, files=files, by="reconcile")
         except TimeoutError:
             reason = f"{LOST}, and its reconcile function took more than {SECONDS:g} s"
         except BoughError as error:

@@ -52,12 +52,13 @@ from bough.conversation.log.tool_result import (
     MAX_RESULT_BYTES,
     clean,
     encode_result,
+    encode_with_files,
     is_small,
     limit_shown,
     shorten,
     show_result,
 )
-from bough.conversation.log.view import outcome_part, response_json
+from bough.conversation.log.view import load_result, outcome_part, response_json
 from bough.conversation.run.spending import RunBudgets
 from bough.conversation.run.stop import BLOCKING_SECONDS, BlockingCall, StopNote
 from bough.conversation.run.waiting.deferred import ApprovedCalls, describe_wait, find_wait, pass_to_recorder, read_wait
@@ -293,7 +294,7 @@ class Recorder(AbstractCapability[ToolContext]):
         if not await self._start(call, tool_def, args):
             recorded = self._journal.state.calls.get(call.tool_call_id)
             if recorded is not None and recorded.outcome is not None:
-                return _show_outcome(recorded.outcome)
+                return await self._show_recorded(recorded.outcome)
             self.deferred.add(call.tool_call_id)
             return None  # not shown to the model: the run stops before the next request
         started = time.monotonic()
@@ -310,6 +311,12 @@ class Recorder(AbstractCapability[ToolContext]):
             # Also reads the events that tasks appended, so that the next request's limits count their usage.
             await self._journal.settle()
         self._journal.stage(*await self._run_post_tool_hooks(call, args, outcome))
+        return _show_outcome(outcome)
+
+    async def _show_recorded(self, outcome: ToolOutcome) -> Any:
+        """Return a result of the log, with the bytes of its files. See `_show_outcome`."""
+        if isinstance(outcome, ToolReturned):
+            return await load_result(self._journal.store, self._journal.cid, outcome)
         return _show_outcome(outcome)
 
     def _wait(self, call: ToolCallPart, args: dict[str, Any], wait: CallWaits) -> None:
@@ -384,7 +391,8 @@ class Recorder(AbstractCapability[ToolContext]):
         try:
             with use_effect_key(self._effect_key(call)), Agent.using_thread_executor(blocking):
                 value = await handler(args)
-            result = encode_result(value) if is_small(value) else await asyncio.to_thread(encode_result, value)
+            encode = encode_with_files
+            result, files = encode(value) if is_small(value) else await asyncio.to_thread(encode, value)
         except asyncio.CancelledError as error:
             if not is_cancelled():  # not the run was cancelled, but an asyncio task that the tool awaited
                 return _make_failure(call, error, started)
@@ -406,6 +414,7 @@ class Recorder(AbstractCapability[ToolContext]):
             tool_call_id=call.tool_call_id,
             tool=call.tool_name,
             result=result,
+            files=files,
             tasks=_list_shown_tasks(value.metadata if isinstance(value, ToolReturn) else None),
             duration_seconds=round(time.monotonic() - started, 6),
         )

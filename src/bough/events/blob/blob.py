@@ -14,12 +14,15 @@ from bough.events.side_tables import SideTables
 
 if TYPE_CHECKING:
     from bough.events.model import Event
+    from bough.events.record import StoredEvent
     from bough.events.side_tables import Tables
     from bough.events.store import EventStore
 
 BLOBS = SideTables("blob", "bough.events.blob")
-"""The side tables with the bytes of inputs and the events that refer to them."""
+"""The side tables with the bytes of images and files, and the events that refer to them."""
 
+KINDS = ("UserMessage", "ToolReturned")
+"""The kinds of events that may refer to bytes."""
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
@@ -37,14 +40,15 @@ def is_digest(text: str) -> bool:
     return _DIGEST.fullmatch(text) is not None
 
 
+def may_name_bytes(stored: StoredEvent) -> bool:
+    """Whether a stored event may refer to bytes. A cheap test, since decoding every event is slow."""
+    return stored.kind in KINDS and b'"size_bytes"' in stored.raw
+
+
 def list_named_bytes(event: Event) -> Iterator[NamedBytes]:
     """Iterate over the references of an event to bytes that the store keeps."""
-    from bough.events.model import FilePart, ImagePart, UserMessage
-
-    if not isinstance(event, UserMessage):
-        return
-    for part in event.content:
-        if not isinstance(part, ImagePart | FilePart) or part.sha256 is None or part.size_bytes is None:
+    for part in event.attachments:
+        if part.sha256 is None or part.size_bytes is None:
             continue
         if is_digest(part.sha256):  # an imported log may have any text here, and digests become parameters and paths
             yield NamedBytes(part.sha256, part.media_type, part.size_bytes)
@@ -94,8 +98,12 @@ async def read_file(store: EventStore, cid: UUID, digest: str) -> bytes:
         NotFound: No event of the conversation was stored with such bytes, or they were erased.
     """
     if not (isinstance(digest, str) and is_digest(digest)):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InvalidInput(f"not a digest: {digest!r:.80}", hint="give the sha256 of a part of a message")
+        raise InvalidInput(
+            f"not a digest: {digest!r:.80}", hint="give the sha256 of a message's part, or of a result's file"
+        )
     data = (await read_bytes(store, cid, [digest])).get(digest)
     if data is None:
-        raise NotFound(f"this conversation has no file {digest}", hint="the parts of its messages name their sha256")
+        raise NotFound(
+            f"this conversation has no file {digest}", hint="its messages and results name the sha256 of theirs"
+        )
     return data

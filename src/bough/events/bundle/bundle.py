@@ -1,7 +1,7 @@
 """Export a conversation and its lineage to a signed file, and import it into another store.
 
 A bundle is text: a header line with the conversation and its ancestors, a line per event, a line for each image and
-file that its messages refer to, and a last line with the SHA-256 of the preceding ones and an Ed25519 signature of it.
+file that its events refer to, and a last line with the SHA-256 of the preceding ones and an Ed25519 signature of it.
 Owners, leases and generations are not exported; logs never contain secrets. Payloads are copied byte for byte.
 """
 
@@ -20,7 +20,7 @@ from uuid import UUID
 
 from bough.cancellation import finish
 from bough.errors import Conflict, InvalidInput, NotFound, PermissionDenied, StoreError
-from bough.events.blob.blob import list_named_bytes, read_bytes
+from bough.events.blob.blob import KINDS, list_named_bytes, may_name_bytes, read_bytes
 from bough.events.bundle.format import FORMAT, VERSION, invalid_bundle
 from bough.events.bundle.spool import PAGE, EventSpool
 from bough.events.check import salvage
@@ -65,7 +65,7 @@ async def write_bundle(
 ) -> None:
     """Write a bundle. O(events), in bounded memory: one image or file at a time.
 
-    Images and files whose bytes the store has lost are omitted; their messages are imported without them.
+    Images and files whose bytes the store has lost are omitted; their events are imported without them.
 
     Args:
         store: The store with the conversation.
@@ -80,8 +80,8 @@ async def write_bundle(
     """
     record = await store.get(cid)
     ranges = await store.lineage(cid)
-    messages = store.read(cid, kinds=("UserMessage",))
-    digests = await list_digests(_salvage_ranges(store, ranges) if salvaging else messages)
+    events = _salvage_ranges(store, ranges) if salvaging else store.read(cid, kinds=KINDS)
+    digests = await list_digests(events)
     lines = _Lines(file)
     lines.write(
         {
@@ -389,11 +389,10 @@ def _as_json(record: ConversationRecord) -> dict[str, Any]:
 
 
 async def list_digests(events: AsyncIterator[StoredEvent]) -> list[str]:
-    """Return the digests that the messages among `events` refer to, without duplicates."""
+    """Return the digests that `events` refer to, without duplicates."""
     digests: dict[str, None] = {}
     async for stored in events:
-        # A cheap test, since decoding every message is slow.
-        if stored.kind == "UserMessage" and b'"size_bytes"' in stored.raw:
+        if may_name_bytes(stored):
             try:
                 digests |= dict.fromkeys(reference.sha256 for reference in list_named_bytes(stored.event))
             except StoreError:

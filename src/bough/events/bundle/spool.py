@@ -10,7 +10,7 @@ from functools import partial
 from typing import overload
 
 from bough.errors import StoreError
-from bough.events.blob.blob import list_named_bytes
+from bough.events.blob.blob import list_named_bytes, may_name_bytes
 from bough.events.draft import BlobRow, EventRow
 from bough.events.record import EventTuple, StoredEvent
 
@@ -52,7 +52,7 @@ class EventSpool(Sequence[StoredEvent]):
         self._page.append((seq, id, kind, ts, raw))
         if len(self._page) >= PAGE:
             self._write()
-        references = [(seq, *ref) for ref in list_named_bytes(event.event)] if kind == "UserMessage" else []
+        references = [(seq, *ref) for ref in list_named_bytes(event.event)] if may_name_bytes(event) else []
         if references:
             with _explain_errors():
                 self._db.executemany("insert into named values (?, ?, ?, ?)", references)

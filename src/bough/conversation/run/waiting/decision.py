@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from bough.conversation.log.state import State
-from bough.conversation.log.tool_result import limit_shown
+from bough.conversation.log.tool_result import limit_shown, separate_files
 from bough.errors import Conflict, InvalidInput
 from bough.events.model import Event, StateChanged, ToolRejected, ToolReturned, UserMessage
 from bough.types import Json, JsonObject, require_type
@@ -146,7 +146,9 @@ def require_choice(request: Any, answer: Json) -> None:
 
 
 def _make_answer(state: State, decision: CallDecision, id: str, value: Json) -> Event:
-    returned = ToolReturned(tool_call_id=id, tool=_find_tool_name(state, id), result=value, by=decision.by)
+    result, files = separate_files(value)
+    tool = _find_tool_name(state, id)
+    returned = ToolReturned(tool_call_id=id, tool=tool, result=result, files=files, by=decision.by)
     return returned if decision.shown is None else limit_shown(returned, decision.shown)
 
 
