@@ -144,6 +144,7 @@ class StoredEvent(EventTuple):
 
     Attributes:
         seq: Position from 0, without gaps; the same in every fork that shares the event.
+        microseconds: Time of the event, since 1970.
         raw: The payload as stored (JSON bytes), without id, kind and time, which have their own fields.
     """
 
@@ -161,6 +162,7 @@ class StoredEvent(EventTuple):
 
     seq: int = property(itemgetter(0))  # pyright: ignore[reportAssignmentType]
     kind: str = property(itemgetter(2))  # pyright: ignore[reportAssignmentType]
+    microseconds: int = property(itemgetter(3))  # pyright: ignore[reportAssignmentType]
     raw: bytes = property(itemgetter(4))  # pyright: ignore[reportAssignmentType]
 
     @cached_property

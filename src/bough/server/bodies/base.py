@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Annotated, Any, Generic, TypeVar, cast
 
 from fastapi import Response
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
+
+from bough.events.record import moment
 
 OUR_EVENTS = "application/vnd.bough.event+json"
 """The media type of events in bough's form; requests that do not name it get OpenHands' form."""
@@ -84,6 +87,17 @@ class Text(BaseModel):
 def stamp(moment: datetime) -> str:
     """Return a time in UTC as a text of 27 characters; such texts sort like their times."""
     return moment.astimezone(UTC).isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
+
+
+def stamp_microseconds(microseconds: int) -> str:
+    """Return microseconds since 1970 as `stamp` does; several times as fast, because events of a page share seconds."""
+    seconds, rest = divmod(microseconds, 1_000_000)
+    return f"{_format_second(seconds)}.{rest:06d}Z"
+
+
+@lru_cache(maxsize=1024)
+def _format_second(seconds: int) -> str:
+    return stamp(moment(seconds * 1_000_000))[:19]
 
 
 Stamp = Annotated[str, Field(examples=["2026-11-22T02:53:00.123456Z"], min_length=27, max_length=27)]

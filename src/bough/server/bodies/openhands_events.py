@@ -30,7 +30,7 @@ from bough.events.model import (
     UserMessage,
 )
 from bough.events.record import StoredEvent
-from bough.server.bodies.base import stamp
+from bough.server.bodies.base import stamp_microseconds
 from bough.server.bodies.openhands_agents import describe_analyzer
 from bough.types import JsonObject
 
@@ -86,7 +86,7 @@ class OpenHandsEvents:
         else:
             encoder = _ENCODERS.get(type(stored.event))
             parts = encoder(stored.event, calls) if encoder else [_encode_other(stored)]
-        id, timestamp = stored.id_text, stamp(stored.ts)
+        id, timestamp = stored.id_text, stamp_microseconds(stored.microseconds)
         return [{"id": part_id(id, i), "timestamp": timestamp, **part} for i, part in enumerate(parts)]
 
     def calls_made(self, stored: StoredEvent) -> Calls:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from inspect import iscoroutinefunction
-from typing import Annotated, Any, TypeAlias, cast
+from typing import Annotated, Any, TypeAlias, cast, get_args, get_origin
 from uuid import UUID
 
 from fastapi import APIRouter, Path, Request, Response
@@ -14,6 +14,7 @@ from fastapi.dependencies.models import Dependant
 from fastapi.dependencies.utils import request_params_to_args
 from fastapi.exceptions import RequestValidationError, ResponseValidationError
 from fastapi.routing import APIRoute
+from starlette.datastructures import QueryParams
 from starlette.routing import BaseRoute, Match, NoMatchFound
 from starlette.status import HTTP_200_OK
 from starlette.types import Receive, Scope, Send
@@ -109,7 +110,9 @@ class _DirectHandler:
             (dependency.name, dependency.call) for dependency in dependant.dependencies
         ]
         self._known_names = frozenset(_list_query_names(dependant))
-        self._path, self._query, self._headers = dependant.path_params, dependant.query_params, dependant.header_params
+        self._query_models = [_QueryModel(field) for field in dependant.query_params if _QueryModel.fits(field)]
+        self._query = [field for field in dependant.query_params if not _QueryModel.fits(field)]
+        self._path, self._headers = dependant.path_params, dependant.header_params
         self._request_name: str | None = dependant.request_param_name
         self._response_name: str | None = dependant.response_param_name
         self._field: Any = route.response_field
@@ -133,6 +136,9 @@ class _DirectHandler:
                 arguments, invalid = request_params_to_args(fields, received)
                 values |= arguments
                 errors += invalid
+        for model in self._query_models:
+            values[model.name], invalid = model.read(request.query_params)
+            errors += invalid
         if errors:
             raise RequestValidationError(errors)
         if self._request_name is not None:
@@ -150,6 +156,38 @@ class _DirectHandler:
         response = Response(content, status_code=status, media_type="application/json")
         response.raw_headers.extend(pair for pair in prepared.raw_headers if pair[0] != b"content-length")
         return response
+
+
+class _QueryModel:
+    """Reads the query parameters that a model collects. It inspects the model once, FastAPI does so at each request."""
+
+    def __init__(self, field: Any) -> None:
+        self.name: str = field.name
+        self._field = field
+        self._is_list = {
+            name: _takes_list(model_field.annotation)
+            for name, model_field in field.field_info.annotation.model_fields.items()
+        }
+
+    @staticmethod
+    def fits(field: Any) -> bool:
+        """Whether a query parameter is a model whose fields have no aliases."""
+        fields: Mapping[str, Any] | None = getattr(field.field_info.annotation, "model_fields", None)
+        return fields is not None and all(
+            model_field.alias is None and model_field.validation_alias is None for model_field in fields.values()
+        )
+
+    def read(self, query: QueryParams) -> tuple[Any, list[Any]]:
+        """Return the model, and the errors of its fields. Other parameters are refused before."""
+        values = {
+            name: query.getlist(name) if self._is_list[name] else query[name] for name in query if name in self._is_list
+        }
+        return self._field.validate(values, {}, loc=("query",))
+
+
+def _takes_list(annotation: Any) -> bool:
+    """Whether a parameter of this type may be repeated."""
+    return get_origin(annotation) is list or any(map(_takes_list, get_args(annotation)))
 
 
 def _is_plain(route: StrictRoute) -> bool:
