@@ -140,9 +140,9 @@ def _encode_user_message(stored: StoredEvent, payload: JsonObject) -> list[JsonO
 
 
 def _encode_content(part: JsonObject) -> JsonObject:
+    if part["type"] == "text":  # nearly all parts, and several times as fast as a match of patterns
+        return _make_text(part["text"])
     match part:
-        case {"type": "text", "text": text}:
-            return _make_text(text)
         case {"type": "image", "data": str(data), "media_type": media_type} if data:
             return {"type": "image", "image_urls": [f"data:{media_type};base64,{data}"]}
         case {"type": "image", "url": str(url)} if part.get("sha256") is None:
