@@ -1,1 +1,1 @@
-"""HTML of conversations: Jinja2 macros and the functions behind them, shared by the web page and the HTML export."""
+"""HTML of conversations for the web page and for exported files. Takes plain data; knows no server and no store."""
