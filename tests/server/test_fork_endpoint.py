@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -260,3 +261,157 @@ def test_turns_come_in_pages(serving: Any) -> None:
         assert client.get(path, params={"page_id": "4"}).json() == {"items": [], "next_page_id": None}
         for wrong in ({"page_id": "0"}, {"page_id": "x"}, {"limit": 0}, {"limit": 101}, {"page": "1"}):
             assert client.get(path, params=wrong).status_code == 422, wrong
+
+
+def count_rows(settings: Settings) -> dict[str, int]:
+    """Return the number of rows of every table of the store."""
+    with sqlite3.connect(settings.home / "bough.db") as db:
+        tables = [name for (name,) in db.execute("select name from sqlite_master where type = 'table'")]
+        return {name: db.execute(f'select count(*) from "{name}"').fetchone()[0] for name in tables}
+
+
+def test_a_dry_run_describes_the_fork_and_writes_nothing(serving: Any, settings: Settings) -> None:
+    call = Answer(calls=(ServerCall(tool="run_command", arguments={"command": "true"}, id="c1"),))
+    with serving("hello", call, tools="run", policy="ask") as server, server.client() as client:
+        id = start(client, title="t", secrets={"TOKEN": "hidden"})
+        say(client, id, "hi")
+        head = client.get(f"/api/conversations/{id}").json()["head"]
+        assert say(client, id, "run it")["status"] == "waiting_for_confirmation"
+        path, dry = f"/api/conversations/{id}/fork", {"dry_run": "true"}
+        before, folders = count_rows(settings), sorted(settings.home.glob("workspaces/*"))
+        whole = client.post(path, params=dry)
+        assert whole.status_code == 200, whole.text
+        preview = whole.json()
+        assert preview["at"] == preview["head"] > head
+        assert (preview["turns"], preview["secrets"], preview["inherited"]["requests"]) == (2, ["TOKEN"], 2)
+        calls = [{"tool_call_id": "c1", "tool": "run_command", "started": False, "outcome": "closed"}]
+        assert preview["open_calls"] == calls
+        bodies: list[tuple[dict[str, Any], dict[str, Any]]] = [
+            ({"at": head}, {"at": head, "turns": 1, "open_calls": []}),
+            ({"pending": "carry"}, {"open_calls": [calls[0] | {"outcome": "carried"}]}),
+            ({"pending": "drop"}, {"open_calls": []}),
+            ({"overrides": {"confirmation_policy": {"kind": "AlwaysConfirm"}}}, {}),
+            ({"overrides": {"limits": {"requests": 3}}}, {}),
+            ({"agent": {"model": "offline", "system_prompt": "Be brief."}}, {"has_new_prompt": True}),
+            ({"workspace": "copy"}, {"workspace": {"kind": "LocalWorkspace", "working_dir": None, "policy": "copy"}}),
+        ]
+        for body, expected in bodies:
+            answer = client.post(path, params=dry, json=body)
+            assert answer.status_code == 200, (body, answer.text)
+            assert answer.json() | expected == answer.json(), body
+        assert count_rows(settings) == before
+        assert sorted(settings.home.glob("workspaces/*")) == folders
+        for body, _ in bodies:
+            described, made = client.post(path, params=dry, json=body).json(), client.post(path, json=body).json()
+            assert made["lineage"]["at"] == described["at"], body
+            assert made["limits"] == described["limits"], body
+            assert made["confirmation_policy"] == described["confirmation_policy"], body
+            assert made["inherited"]["requests"] == described["inherited"]["requests"], body
+            assert made["workspace_policy"] == described["workspace"]["policy"], body
+            assert made["spec"]["model"] == described["model"], body
+
+
+def test_a_dry_run_refuses_what_the_fork_would_refuse(serving: Any, settings: Settings) -> None:
+    with serving(limits={"conversations": 1}) as server, server.client() as client:
+        id = start(client)
+        path = f"/api/conversations/{id}/fork"
+        before = count_rows(settings)
+        for dry_run in ("true", "false"):
+            refused = client.post(path, params={"dry_run": dry_run}, json={})
+            assert (refused.status_code, refused.json()["code"]) == (429, "limit_exceeded")
+        assert count_rows(settings) == before
+    with serving() as server, server.client() as client:
+        id = start(client, confirmation_policy={"kind": "AlwaysConfirm"})
+        path = f"/api/conversations/{id}/fork"
+        before = count_rows(settings)
+        wrong: list[tuple[dict[str, Any], int]] = [
+            ({"at": 99}, 422),
+            ({"from_event_id": str(uuid4())}, 404),
+            ({"id": id}, 409),
+            ({"agent": "nobody"}, 422),
+            ({"overrides": {"confirmation_policy": {"kind": "NeverConfirm"}}}, 422),
+            ({"workspace": "worktree"}, 422),
+            ({"moment": "then"}, 501),
+        ]
+        for body, status in wrong:
+            dry, real = (client.post(path, params={"dry_run": value}, json=body) for value in ("true", "false"))
+            assert dry.status_code == real.status_code == status, (body, dry.text)
+            assert {**dry.json(), "instance": ""} == {**real.json(), "instance": ""}, body
+        stale = client.post(path, params={"dry_run": "true"}, headers={"If-Match": '"99"'})
+        assert stale.status_code == 412
+        assert client.post(path, params={"dry_run": "perhaps"}).status_code == 422
+        assert count_rows(settings) == before
+
+
+def list_files(id: str, path: str = ".") -> Answer:
+    return Answer(calls=(ServerCall(tool="list_files", arguments={"path": path}, id=id),))
+
+
+def test_turns_of_two_branches_are_compared_in_pages(serving: Any) -> None:
+    source_steps = [list_files("c1"), "no files", "bye"]
+    fork_steps = [list_files("c1"), list_files("c2", "data"), "nothing at all", "and goodbye", "more"]
+    with serving("hello", *source_steps, *fork_steps, tools="read") as server, server.client() as client:
+        id = start(client)
+        say(client, id, "hi")
+        cut = client.get(f"/api/conversations/{id}").json()["head"]
+        say(client, id, "which files?")
+        say(client, id, "thanks")
+        fork = client.post(f"/api/conversations/{id}/fork", json={"at": cut}).json()["id"]
+        for text in ("which files?", "thank you", "and now?"):
+            say(client, fork, text)
+        path = f"/api/conversations/{id}/compare/{fork}/turns"
+        whole = client.get(path)
+        assert whole.status_code == 200, whole.text
+        body = whole.json()
+        assert (body["common"], body["next_page_id"]) == (cut, None)
+        assert [turn["number"] for turn in body["items"]] == [2, 3, 4]
+        second, third, fourth = body["items"]
+        kinds = [[step["kind"] for step in second[side]["items"]] for side in ("a", "b")]
+        assert kinds == [["message", "call", "answer"], ["message", "call", "call", "answer"]]
+        assert second["steps"] == [
+            {"a": 0, "b": 0, "same": True},
+            {"a": 1, "b": 1, "same": True},
+            {"a": None, "b": 2, "same": False},
+            {"a": 2, "b": 3, "same": False},
+        ]
+        assert second["b"]["items"][2]["arguments"] == {"path": "data"}
+        assert (second["a"]["usage"]["requests"], second["b"]["usage"]["requests"]) == (2, 3)
+        assert [pair["same"] for pair in third["steps"]] == [False, False]
+        assert (fourth["a"], fourth["b"]["items"][0]["text"]) == (None, "and now?")
+        pages, page_id = list[Any](), None
+        while True:
+            options = {"limit": 1} | ({} if page_id is None else {"page_id": page_id})
+            page = client.get(path, params=options).json()
+            pages += page["items"]
+            page_id = page["next_page_id"]
+            if page_id is None:
+                break
+        assert pages == body["items"]
+        short = client.get(path, params={"cut": 3}).json()["items"][0]["a"]["items"]
+        assert [(step["text"], step["cut"], step["result"]) for step in short[::2]] == [
+            ("whi", 12, None),
+            ("no ", 8, None),
+        ]
+        assert client.get(path, params={"page_id": "9"}).json()["items"] == []
+        for wrong in ({"page_id": "0"}, {"page_id": "x"}, {"limit": 21}, {"cut": -1}, {"page": "1"}):
+            assert client.get(path, params=wrong).status_code == 422, wrong
+        itself = client.get(f"/api/conversations/{id}/compare/{id}/turns")
+        assert (itself.status_code, itself.json()["code"]) == (422, "invalid_input")
+        assert client.get(f"/api/conversations/{id}/compare/{uuid4()}/turns").status_code == 404
+
+
+def test_the_turns_after_a_cut_within_a_turn_begin_at_the_cut(serving: Any) -> None:
+    with serving(list_files("c1"), "no files", "done", tools="read") as server, server.client() as client:
+        id = start(client)
+        say(client, id, "which files?")
+        call = next(event for event in log(client, id) if event["kind"] == "ToolReturned")
+        fork = client.post(f"/api/conversations/{id}/fork", json={"at": call["seq"]}).json()["id"]
+        client.post(f"/api/conversations/{fork}/run", json={"wait": 60})
+        (turn,) = client.get(f"/api/conversations/{id}/compare/{fork}/turns").json()["items"]
+        assert turn["number"] == 1
+        sides = [[(step["kind"], step["ended"]) for step in turn[side]["items"]] for side in ("a", "b")]
+        assert sides == [
+            [("call", "ToolReturned"), ("answer", "")],
+            [("call", "ToolInterrupted"), ("answer", "")],
+        ]
+        assert turn["steps"] == [{"a": 0, "b": 0, "same": False}, {"a": 1, "b": 1, "same": False}]

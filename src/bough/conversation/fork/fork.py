@@ -22,6 +22,7 @@ from bough.conversation.fork.workspace import (
     NONCE_KEY,
     ForkedWorkspace,
     WorkspacePolicy,
+    check_workspace,
     finish_workspace,
     fork_workspace,
     name_unfinished,
@@ -86,6 +87,56 @@ class WrittenFork:
     def state(self) -> State:
         """The state of the fork."""
         return self.journal.state
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForkPlan:
+    """A fork that could be written.
+
+    Attributes:
+        journal: The log of the source up to the cut.
+        workspace: The folder of the fork's files; None if they would get a new folder.
+        workspace_policy: The policy that the fork's files would have.
+    """
+
+    cut: CutPoint
+    journal: Journal
+    contents: ForkContents
+    workspace: Path | None
+    workspace_policy: WorkspacePolicy
+
+
+async def plan_fork(source: Journal, request: ForkRequest, home: Path, decide: Decide) -> ForkPlan | None:
+    """Return the fork that `write_fork` would write, after its checks. Writes nothing and makes no folder.
+
+    Reads the size of a workspace that would be copied: O(its files).
+
+    Returns:
+        None if `decide` returns None.
+
+    Raises:
+        See `AsyncConversation.fork`. What only the writing can show, such as a full disk, is not checked.
+    """
+    # Raises if the id belongs to another conversation. A fork that the same request made is planned again.
+    if request.id is not None:
+        await _find_fork(source, request)
+    cut, journal = await find_cut(source, request.at, pending=request.pending, snap=request.snap)
+    contents = decide(cut, journal.state)
+    if contents is None:
+        return None
+    folder = _name_folder(home, request.id or new_id())
+    # The checks come in the order of `write_fork`, so that both refuse a request for the same reason.
+    has_own_folder = request.workspace in ("copy", "worktree")
+    if has_own_folder:
+        await _require_new_folder(folder)
+    await asyncio.to_thread(check_workspace, request.workspace, source.state.workspace, folder)
+    return ForkPlan(
+        cut=cut,
+        journal=journal,
+        contents=contents,
+        workspace=None if has_own_folder else source.state.workspace,
+        workspace_policy=_choose_policy(request.workspace, source.state),
+    )
 
 
 async def write_fork(
@@ -167,7 +218,7 @@ async def write_fork(
             await workspace.remove()  # the copy of this call only: the row refers to the copy of another caller
             return await _open_existing(source, written, request, home)
         await finish_workspace(home, id, nonce)
-        folder = home / "workspaces" / str(id)
+        folder = _name_folder(home, id)
         workspace = replace(workspace, own_folder=folder)
         await _copy_grants(home, present.workspace, workspace.path, folder)
     # Given the id, another caller may have written the fork and appended to it.
@@ -187,14 +238,33 @@ async def _make_workspace(
         Conflict: The folder of the fork exists.
     """
     if policy == "shared" or policy == "readonly":
-        is_readonly = policy == "readonly" or source.workspace_policy == "readonly"
-        return ForkedWorkspace(source.workspace, "readonly" if is_readonly else "shared"), None
-    folder, nonce = home / "workspaces" / str(id), new_id().hex
-    if await asyncio.to_thread(folder.exists):
-        # Files of another fork, perhaps another tenant's: a server has the folders of all tenants in one place.
-        raise Conflict(f"a folder for {id} already exists", hint="fork with another id")
+        return ForkedWorkspace(source.workspace, _choose_policy(policy, source)), None
+    folder, nonce = _name_folder(home, id), new_id().hex
+    await _require_new_folder(folder)
     unfinished = name_unfinished(home, nonce)
     return await fork_workspace(policy, source.workspace, folder, unfinished=unfinished), nonce
+
+
+def _choose_policy(policy: WorkspacePolicy, source: State) -> WorkspacePolicy:
+    """Return the policy of a fork's files: a fork that shares read-only files is read-only too."""
+    return "readonly" if policy == "shared" and source.workspace_policy == "readonly" else policy
+
+
+def _name_folder(home: Path, id: UUID) -> Path:
+    """Return the folder of a fork that has files of its own."""
+    return home / "workspaces" / str(id)
+
+
+async def _require_new_folder(folder: Path) -> None:
+    """Check that the folder of a new fork does not exist.
+
+    It would have the files of another fork, perhaps another tenant's: a server has those of all tenants in one place.
+
+    Raises:
+        Conflict: It exists.
+    """
+    if await asyncio.to_thread(folder.exists):
+        raise Conflict(f"a folder for {folder.name} already exists", hint="fork with another id")
 
 
 async def fork_unopened(store: EventStore, cid: UUID, request: ForkRequest, settings: Settings) -> WrittenFork | None:
@@ -227,11 +297,29 @@ async def fork_as_recorded(
     Raises:
         See `AsyncConversation.fork`.
     """
-    is_plain = request.agent is None and not request.overrides and request.secrets == "reference"
-    if not is_plain or request.pending == "carry" or request.workspace == "readonly":
+    decide = await _decide_as_recorded(source, request)
+    if decide is None:
         return None
     if (nonce := record.config.get(NONCE_KEY)) is not None:
         await finish_workspace(settings.home, source.cid, nonce)
+    return await write_fork(source, record, request, settings.home, decide)
+
+
+async def plan_as_recorded(source: Journal, request: ForkRequest, settings: Settings) -> ForkPlan | None:
+    """Return the fork that `fork_as_recorded` would write; None where that returns None. Writes nothing.
+
+    Raises:
+        See `plan_fork`.
+    """
+    decide = await _decide_as_recorded(source, request)
+    return None if decide is None else await plan_fork(source, request, settings.home, decide)
+
+
+async def _decide_as_recorded(source: Journal, request: ForkRequest) -> Decide | None:
+    """Return what decides the contents of a fork from the records of its source; None if `fork_opened` is needed."""
+    is_plain = request.agent is None and not request.overrides and request.secrets == "reference"
+    if not is_plain or request.pending == "carry" or request.workspace == "readonly":
+        return None
     present = source.state
     if present.imported is not None or await source.store.count_imported(source.cid):
         return None
@@ -241,7 +329,7 @@ async def fork_as_recorded(
             return None
         return ForkContents(agent=state.agent, instructions=state.instructions, policies=state.policies)
 
-    return await write_fork(source, record, request, settings.home, decide)
+    return decide
 
 
 async def _find_fork(source: Journal, request: ForkRequest) -> ConversationRecord | None:
@@ -270,7 +358,7 @@ async def _open_existing(source: Journal, record: ConversationRecord, request: F
         await finish_workspace(home, record.id, nonce)
     own_folder = None
     if journal.state.workspace_policy in ("copy", "worktree"):
-        own_folder = home / "workspaces" / str(record.id)
+        own_folder = _name_folder(home, record.id)
     workspace = ForkedWorkspace(journal.state.workspace, request.workspace, own_folder)
     return WrittenFork(record=record, journal=journal, workspace=workspace)
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 from bough.agents.build import AgentBuilder, Blueprint
 from bough.agents.spec import AgentSpec
 from bough.conversation.agent import LOCATION_FIELDS, blueprint_of
-from bough.conversation.fork.fork import ForkContents, WrittenFork, write_fork
+from bough.conversation.fork.fork import ForkContents, ForkPlan, WrittenFork, plan_fork, write_fork
 from bough.conversation.fork.request import CutPoint, ForkRequest
 from bough.conversation.log.recorded_tools import POLICY, RecordedTools
 from bough.conversation.log.state import State
@@ -41,6 +41,17 @@ async def fork_opened(parts: Parts, request: ForkRequest) -> tuple[Parts, Writte
     in_force = RulesInForce(fork.journal.state, rules)
     fork_parts = replace(parts, journal=fork.journal, record=fork.record, agent=agent, rules=in_force)
     return fork_parts, fork
+
+
+async def plan_opened(parts: Parts, request: ForkRequest) -> ForkPlan:
+    """Return the fork that `fork_opened` would write. Writes nothing.
+
+    Raises:
+        See `AsyncConversation.fork`.
+    """
+    home = parts.environment.settings.home
+    plan = await plan_fork(parts.journal, request, home, partial(_decide_contents, parts, request))
+    return cast("ForkPlan", plan)  # `_decide_contents` never returns None
 
 
 def _decide_contents(parts: Parts, request: ForkRequest, cut: CutPoint, state: State) -> ForkContents:

@@ -131,20 +131,48 @@ async def fork_workspace(
                 await remove_workspace(new_folder)  # the copy may be complete by now, and no row will refer to it
                 raise
             except OSError as error:
-                raise Unavailable(
-                    f"the workspace could not be copied to {folder}: {error.strerror}",
-                    hint="free some space, or fork with workspace=shared",
-                ) from error
+                raise _make_copy_error(folder, error) from error
             return ForkedWorkspace(folder / path.relative_to(new_folder), policy, new_folder)
-        case "overlay":  # pyright: ignore[reportUnnecessaryComparison] - callers ask for it; decision 3 says why not
-            raise InvalidInput(
-                "the files of a fork cannot be an overlay: the fork would see what its source writes later",
-                hint="fork with workspace=copy, which shares blocks where the file system can, or with worktree",
-            )
         case _:
-            raise InvalidInput(
-                f"invalid way to fork a workspace: {policy!r}", hint="choose shared, readonly, copy or worktree"
-            )
+            raise _make_policy_error(policy)
+
+
+def check_workspace(policy: WorkspacePolicy, source: Path, folder: Path) -> None:
+    """Check what `fork_workspace` checks before it copies. Makes nothing; `copy` reads the sizes of all files.
+
+    Raises:
+        See `fork_workspace`.
+    """
+    match policy:
+        case "shared" | "readonly":
+            return
+        case "copy":
+            try:
+                _require_copyable(source, folder)
+            except OSError as error:
+                raise _make_copy_error(folder, error) from error
+        case "worktree":
+            _find_commit(source)
+        case _:
+            raise _make_policy_error(policy)
+
+
+def _make_copy_error(folder: Path, error: OSError) -> Unavailable:
+    return Unavailable(
+        f"the workspace could not be copied to {folder}: {error.strerror}",
+        hint="free some space, or fork with workspace=shared",
+    )
+
+
+def _make_policy_error(policy: str) -> InvalidInput:
+    if policy == "overlay":  # callers ask for it; decision 3 says why not
+        return InvalidInput(
+            "the files of a fork cannot be an overlay: the fork would see what its source writes later",
+            hint="fork with workspace=copy, which shares blocks where the file system can, or with worktree",
+        )
+    return InvalidInput(
+        f"invalid way to fork a workspace: {policy!r}", hint="choose shared, readonly, copy or worktree"
+    )
 
 
 def _make(make: Callable[[Path, Path], Path], source: Path, folder: Path) -> Path:
@@ -165,9 +193,7 @@ def _prepare(folder: Path) -> None:
 
 def _copy(source: Path, folder: Path) -> Path:
     """Copy the tree under a temporary name and rename it, so that `folder` is never incomplete."""
-    if folder.resolve().is_relative_to(source.resolve()):
-        raise InvalidInput(f"{folder} is inside the workspace", hint="set BOUGH_HOME to a folder outside of it")
-    _check_size(source)
+    _require_copyable(source, folder)
     _prepare(folder)
     temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
@@ -179,6 +205,12 @@ def _copy(source: Path, folder: Path) -> Path:
         _remove_folder(temporary)
         raise
     return folder
+
+
+def _require_copyable(source: Path, folder: Path) -> None:
+    if folder.resolve().is_relative_to(source.resolve()):
+        raise InvalidInput(f"{folder} is inside the workspace", hint="set BOUGH_HOME to a folder outside of it")
+    _check_size(source)
 
 
 def _open_root(source: Path) -> AbstractContextManager[int]:
@@ -214,11 +246,8 @@ def _retarget(root: Path, path: str, target: str) -> str:
 
 def _make_worktree(source: Path, folder: Path) -> Path:
     """Add a worktree at the present commit, and give its files the content of the source's files."""
-    repository = git.find_repository(source)
-    if repository is None:
-        raise InvalidInput(f"{source} is not in a git repository", hint="fork with workspace=copy")
+    repository, head = _find_commit(source)
     top, prefix = repository.work_tree, os.path.relpath(os.path.realpath(source), repository.work_tree)
-    head = _git(top, "rev-parse", "--verify", "HEAD").strip()
     _prepare(folder)
     with tempfile.TemporaryDirectory(prefix="bough-index-") as temporary:
         index = {"GIT_INDEX_FILE": f"{temporary}/index"}
@@ -242,6 +271,14 @@ def _make_worktree(source: Path, folder: Path) -> Path:
         _remove(folder)
         raise
     return folder / prefix
+
+
+def _find_commit(source: Path) -> tuple[git.Repository, str]:
+    """Return the repository of a workspace, and its present commit."""
+    repository = git.find_repository(source)
+    if repository is None:
+        raise InvalidInput(f"{source} is not in a git repository", hint="fork with workspace=copy")
+    return repository, _git(repository.work_tree, "rev-parse", "--verify", "HEAD").strip()
 
 
 def _copy_listed(source: Path, target: Path, paths: Sequence[str]) -> None:

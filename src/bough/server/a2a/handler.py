@@ -66,7 +66,7 @@ from bough.server.access import Access, watch_key
 from bough.server.bounds.etag import BOUGH
 from bough.server.bounds.quotas import pay_by
 from bough.server.conversations.conversation import Start, open_conversation, require_short, start
-from bough.server.conversations.forking import fork
+from bough.server.conversations.forking import ForkSpec, fork
 from bough.server.live.broadcast import Fragment, StreamEnd
 from bough.tasks import Task, TaskState
 from bough.types import Json
@@ -306,7 +306,8 @@ class BrokerHandler(RequestHandler):
             raise InvalidParamsError(message=_CONTEXT_IN_USE)
         if not await access.services.runs.is_live(context_id):
             return context_id, str(context_id)
-        new_fork = await fork(access, record, about={AGENT: self._agent}, reason="asked while a task was running")
+        spec = ForkSpec(about={AGENT: self._agent}, options={"reason": "asked while a task was running"})
+        new_fork = await fork(access, record, spec)
         return new_fork.record.id, str(context_id)
 
     async def _start_conversation(self, access: Access, id: UUID) -> UUID:

@@ -284,6 +284,18 @@ class TurnPage(Form):
     limit: int = Field(default=20, ge=1, le=100)
 
 
+class ComparedTurnPage(Form):
+    """Which page of the turns of two conversations to return.
+
+    `page_id` is the number of its first turn; without it, the page begins after the common events. Texts and results
+    of more than `cut` characters are cut.
+    """
+
+    page_id: Annotated[str, StringConstraints(pattern=r"^[1-9][0-9]{0,14}$")] | None = None
+    limit: int = Field(default=20, ge=1, le=20)
+    cut: int = Field(default=8192, ge=0, le=1 << 20)
+
+
 class Graft(Form):
     """The events of another conversation that a message describes; `summary` replaces the description."""
 

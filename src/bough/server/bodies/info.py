@@ -176,7 +176,7 @@ def build_info(
         **_describe_row(record, is_running),
         agent=describe_agent(posted, state.agent, policies),
         persistence_dir=f"bough:{record.id}",
-        confirmation_policy=_read_policy(state),
+        confirmation_policy=read_policy(state, policies),
         security_analyzer=_read_analyzer(record, state),
         stats=_describe_stats(state),
         max_iterations=_read_max_iterations(policies),
@@ -239,11 +239,11 @@ def _make_lineage(record: ConversationRecord) -> Lineage | None:
     )
 
 
-def _read_policy(state: State) -> JsonObject:
-    """Return the policy in force; in quarantine, every call waits for confirmation."""
+def read_policy(state: State, policies: JsonObject) -> JsonObject:
+    """Return the policy in force under recorded rules; in quarantine, every call waits for confirmation."""
     if state.quarantined:
         return AlwaysConfirm().to_json()
-    return state.policies.get("policy") or {"kind": "NeverConfirm"}
+    return policies.get("policy") or {"kind": "NeverConfirm"}
 
 
 def _read_analyzer(record: ConversationRecord, state: State) -> JsonObject | None:

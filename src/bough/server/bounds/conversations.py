@@ -53,6 +53,17 @@ class ConversationLimits:
         Raises:
             LimitExceeded: The owner may have no more.
         """
+        (await self._check(owner)).number += 1
+
+    async def check(self, owner: str | None) -> None:
+        """Check that an owner may have one more conversation.
+
+        Raises:
+            LimitExceeded: The owner may have no more.
+        """
+        await self._check(owner)
+
+    async def _check(self, owner: str | None) -> _Count:
         limit, now = self._rules.limits_for(owner or LOCAL).conversations, self._monotonic()
         count = self._counts.get(owner)
         if count is None or count.number >= limit or now - count.counted_at > _RECOUNT_SECONDS:
@@ -66,7 +77,7 @@ class ConversationLimits:
             raise LimitExceeded(
                 f"the tenant already has {limit} conversations", hint="delete some of them", details=details
             )
-        count.number += 1
+        return count
 
 
 def _count_rows(tables: Tables, owner: str | None) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 from uuid import UUID
 
 import anyio
@@ -15,7 +14,7 @@ from bough.server.access import Access
 from bough.server.bodies.conversations import NewConversation, WorkspaceForm
 from bough.server.conversations.conversation import Start, open_conversation, require_short, say, start
 from bough.server.conversations.deciding import CallChoice, choose, decide
-from bough.server.conversations.forking import fork
+from bough.server.conversations.forking import ForkSpec, fork
 from bough.server.conversations.starting import start_conversation
 from bough.server.mcp.arguments import (
     CompareArguments,
@@ -128,8 +127,9 @@ class ServedConversations(McpConversations[UUID]):
 
     async def _fork(self, source: UUID, arguments: ForkArguments) -> tuple[UUID, int]:
         access = self._access
-        options: Any = {"title": arguments.title, "overrides": parse_overrides(arguments), "reason": arguments.reason}
-        new_fork = await fork(access, await access.store.get(source), at=parse_cut(arguments), **options)
+        options = {"at": parse_cut(arguments), "title": arguments.title, "reason": arguments.reason}
+        spec = ForkSpec(overrides=parse_overrides(arguments), options=options)
+        new_fork = await fork(access, await access.store.get(source), spec)
         return new_fork.record.id, new_fork.state.base
 
     async def _proceed(self, conversation: UUID, message: str | None, *, run: bool, progress: Progress) -> JsonObject:

@@ -12,6 +12,7 @@ from starlette.status import HTTP_201_CREATED, HTTP_304_NOT_MODIFIED
 from bough.conversation import Turn
 from bough.conversation.collection import erase_conversation, find_affected
 from bough.conversation.fork.compare import Comparison, compare
+from bough.conversation.fork.compare_turns import compare_turns
 from bough.conversation.fork.orphans import remove_made
 from bough.conversation.log.turns import read_turn_page
 from bough.errors import Conflict, InvalidInput, NotFound
@@ -19,9 +20,11 @@ from bough.events.model import StateChanged
 from bough.events.record import ConversationFilter, ConversationRecord, DeleteMode, MessageQuery, Order, Page
 from bough.server.access import Access, Reader, Writer
 from bough.server.bodies.base import MAX_SEQ, ItemPage, Success, answer_page
+from bough.server.bodies.compared_turns import ComparedTurns, describe_turns
 from bough.server.bodies.conversations import (
     AnyStart,
     Change,
+    ComparedTurnPage,
     ConversationPage,
     ConversationQuery,
     ConversationSearch,
@@ -207,6 +210,19 @@ async def compare_conversations(
     await access.store.get(id)
     await access.store.get(other)
     return _describe_comparison(await compare(access.store, id, other, until=None if until is None else Turn(until)))
+
+
+@routes.get("/api/conversations/{id}/compare/{other}/turns")
+async def compare_conversation_turns(
+    id: ConversationId, other: UUID, query: Annotated[ComparedTurnPage, Query()], access: Reader
+) -> ComparedTurns:
+    """Return a page of the turns after the common events of two conversations, step by step. No log is read whole."""
+    records = [await access.store.get(conversation) for conversation in (id, other)]
+    if id == other:
+        raise InvalidInput("a conversation cannot be compared with itself", hint="choose another branch")
+    first = None if query.page_id is None else int(query.page_id)
+    comparison = await compare_turns(access.store, *records, first=first, limit=query.limit)
+    return describe_turns(comparison, query.cut)
 
 
 @routes.post("/api/conversations/{id}/graft")
