@@ -37,7 +37,7 @@ def test_a_slash_command_gives_the_number_that_wc_gives_and_the_same_events_are_
     [
         ("profile sales.csv", "scripts/profile.py", ["sales.csv"]),
         ("how many words are in README.md", "scripts/count.sh", ["README.md"]),
-        ("check the links in notes", "scripts/check.py", []),
+        ("check the links in notes", "scripts/check.py", ["notes"]),
     ],
 )
 def test_a_prompt_in_plain_words_picks_the_right_skill(cli: Any, prompt: str, script: str, argv: list[str]) -> None:

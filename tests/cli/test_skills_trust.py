@@ -36,6 +36,14 @@ def test_each_command_says_trust_and_none_ends_with_0(project: Any, command: lis
     done = project(*command)
     assert done.returncode == 4, done.stdout + done.stderr
     assert "bough skills trust" in done.stdout + done.stderr
+    assert project.data("conv", "list")["conversations"] == [], "it is refused before anything is created"
+
+
+def test_a_fork_with_a_refused_prompt_is_not_made(project: Any) -> None:
+    assert project("run", "hello").returncode == 0
+    for prompt in ("/word-count README.md", "count the words of README.md"):
+        assert project("fork", "-", prompt).returncode == 4
+    assert len(project.data("conv", "list")["conversations"]) == 1
 
 
 def test_the_list_marks_it(project: Any) -> None:

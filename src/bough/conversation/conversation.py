@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, suppress
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Self, Unpack, cast, overload
@@ -621,8 +621,8 @@ class AsyncConversation(ConversationBase[T], ConversationCollection):
         if self.status == "running":
             await self._journal.append(PauseRequested(by=by, reason=reason, now=True))
 
-    async def condense(self) -> bool:
-        """Condense what the model is shown. Returns whether there was anything to condense.
+    async def condense(self, *, keep: str = "") -> bool:
+        """Condense what the model is shown; a model is asked to keep `keep`. Returns whether anything was condensed.
 
         Raises:
             Conflict: The conversation is running.
@@ -637,7 +637,8 @@ class AsyncConversation(ConversationBase[T], ConversationCollection):
         async with hold_lease(self.store, self.id) as lease:
             journal = self._journal.use_lease(lease.generation)
             budgets = RunBudgets(journal, self._in_force, lease.generation, self.settings.prices)
-            return await condense(journal, models.with_model(condenser, agent, model, budgets.summarize), force=True)
+            condenser = models.with_model(condenser, agent, model, partial(budgets.summarize, keep=keep))
+            return await condense(journal, condenser, force=True)
 
     @overload
     async def fork(self, *, agent: None = None, **options: Unpack[ForkOptions]) -> AsyncConversation[T]: ...

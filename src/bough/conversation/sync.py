@@ -420,9 +420,9 @@ class Conversation(Generic[T]):
         """Return the conversations from which this one was forked, oldest first, and itself last."""
         return self._loop.call(self._core.lineage)
 
-    def condense(self) -> bool:
+    def condense(self, *, keep: str = "") -> bool:
         """Condense what the model is shown; see `AsyncConversation.condense`."""
-        return self._loop.call(self._core.condense)
+        return self._loop.call(self._core.condense, keep=keep)
 
     def append(self, *events: Event) -> None:
         """Append events as they are; see `AsyncConversation.append`."""

@@ -28,7 +28,7 @@ class ConfirmationPolicy(Protocol):
 
 @dataclass(frozen=True)
 class AlwaysConfirm:
-    """Every call waits."""
+    """Every call waits, except one that only reads skills (`ToolRequest.reads_skills`)."""
 
     def needs_confirmation(self, risk: Risk) -> bool:
         """Return True."""

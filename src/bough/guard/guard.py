@@ -142,7 +142,8 @@ class Guard:
         if verdict.decision == "ask":
             return "confirm", "hook", verdict.reason or "a hook asks for confirmation"
         # Each finding separately, because a policy may confirm MEDIUM but not UNKNOWN, although UNKNOWN is more severe.
-        to_confirm = [finding for finding in assessment.findings if self.rules.policy.needs_confirmation(finding.risk)]
+        findings = [finding for finding in assessment.findings if not (call.reads_skills and finding.risk is Risk.LOW)]
+        to_confirm = [finding for finding in findings if self.rules.policy.needs_confirmation(finding.risk)]
         if to_confirm:
             reason = "; ".join(dict.fromkeys(finding.reason for finding in to_confirm if finding.reason))
             return "confirm", "policy", self._mask(reason) or "every call is confirmed"
@@ -175,7 +176,8 @@ class Guard:
         """Return the assessment, and how the analyzer failed; the text is empty if it did not fail."""
         analyzer = self.rules.analyzer
         if analyzer is None:
-            return Assessment((RiskFinding(Risk.UNKNOWN, "risk: not analyzed"),)), ""
+            risk = Risk.LOW if call.reads_skills else Risk.UNKNOWN
+            return Assessment((RiskFinding(risk, "risk: not analyzed"),)), ""
         if getattr(analyzer, "outside", True):
             await self.settle()  # otherwise a crash could lose a call that another process has already seen
         try:

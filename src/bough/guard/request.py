@@ -20,12 +20,15 @@ class ToolRequest:
         id: The tool call's id.
         arguments: A JSON object, as recorded.
         workspace: Absolute path of the conversation's working folder.
+        reads_skills: Whether the tool only reads skills that the agent may use. A person has decided about these, so
+            no policy confirms the call unless the analyzer rates it above LOW.
     """
 
     id: str
     tool: str
     arguments: JsonObject = field(default_factory=dict[str, Json])
     workspace: Path
+    reads_skills: bool = False
 
 
 COMMAND_NAMES = frozenset({"command", "cmd"})

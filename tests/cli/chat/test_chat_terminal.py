@@ -455,3 +455,47 @@ def test_a_chat_returns_to_its_question(cli: Any, workspace: Path, open_chat: Op
         terminal.wait(is_done)
         assert leave(terminal) == 0
     assert (workspace / "a.txt").exists()
+
+
+def test_what_is_typed_before_the_input_is_drawn_is_sent_and_the_rest_stays(cli: Any, open_chat: OpenChat) -> None:
+    with OpenAIServer(["fine", "fine"]) as server:
+        terminal = open_chat(with_model(cli, server), early="first\rsecond\rnot yet")
+        terminal.wait(lambda shown: shown.has_row("> not yet") and len(server.received) > 0 and is_done(shown))
+        terminal.send("\x15")
+        assert leave(terminal) == 0
+    assert sent(cli) == ["first", "second"]
+
+
+def test_the_last_message_is_edited_in_a_branch(cli: Any, open_chat: OpenChat) -> None:
+    with OpenAIServer(["one", "two", "three"]) as server:
+        terminal = open_chat(with_model(cli, server))
+        terminal.send("/fork msg:x\r")
+        terminal.wait("'msg:x' is not a position")
+        for text in ("a tree", "a large tree"):
+            terminal.send(f"{text}\r")
+            terminal.wait(lambda shown, text=text: f"> {text}" in shown.text and is_done(shown))
+        terminal.send("\x1b\x1b")
+        terminal.wait(lambda shown: shown.has_row("> /fork msg:2 a large tree"))
+        terminal.send("\x7f" * 4 + "house\r")
+        terminal.wait("three")
+        terminal.wait(is_done)
+        assert leave(terminal) == 0
+        asked = json.dumps(server.received[2].body)
+    assert "a large house" in asked and "a large tree" not in asked
+    branches = cli.data("conv", "tree")["conversations"]
+    assert [sent(cli, each["id"]) for each in branches] == [["a tree", "a large tree"], ["a tree", "a large house"]]
+
+
+def test_what_to_keep_is_told_to_the_model_that_condenses(cli: Any, open_chat: OpenChat) -> None:
+    with OpenAIServer([*["fine"] * 6, "a summary"]) as server:
+        terminal = open_chat(with_model(cli, server), early="".join(f"message {number}\r" for number in range(6)))
+        terminal.wait(lambda shown: len(server.received) > 0 and is_done(shown) and has_sent(cli, 6))
+        count = len(server.received)
+        terminal.send("/compact the names of all files\r")
+        terminal.wait("condensed")
+        assert leave(terminal) == 0
+        assert "keep in particular: the names of all files" in json.dumps(server.received[count].body)
+
+
+def has_sent(cli: Any, count: int) -> bool:
+    return len(sent(cli)) == count

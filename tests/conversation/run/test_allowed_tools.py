@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from bough.agents.spec import AgentSpec
+from bough.guard import AlwaysConfirm, Risk, RuleAnalyzer
 from bough.testing import ScriptedModel, tool_call
 
 pytestmark = pytest.mark.anyio
@@ -53,3 +54,36 @@ async def test_what_is_not_on_the_list_cannot_be_called(start: Any, tmp_path: Pa
     await conversation.send_message("now write it")
     assert (await conversation.run()).output == "written"
     assert (tmp_path / "made.txt").read_text() == "made", "the next message is another job"
+
+
+async def test_reading_skills_needs_no_approval_and_running_their_scripts_does(start: Any, tmp_path: Path) -> None:
+    reads = [
+        tool_call("list_skills"),
+        tool_call("load_skill", skill_name="reader"),
+        tool_call("load_skill_resource", skill_name="reader", path="notes.txt"),
+    ]
+    steps = [*reads, tool_call("run_skill_script", skill_name="reader", script_path="scripts/a.py"), "done"]
+    conversation = await start(agent(tmp_path, *steps), confirmation_policy=AlwaysConfirm())
+    await conversation.send_message("read there.txt")
+    await conversation.run()
+    assert [call["tool"] for call in conversation.state.waiting.values()] == ["run_skill_script"]
+
+
+async def test_an_analyzer_may_still_have_the_reading_of_a_skill_confirmed(start: Any, tmp_path: Path) -> None:
+    analyzer = RuleAnalyzer({"load_skill": Risk.MEDIUM})
+    spec = agent(tmp_path, tool_call("load_skill", skill_name="reader"), "done")
+    conversation = await start(spec, confirmation_policy=AlwaysConfirm(), security_analyzer=analyzer)
+    await conversation.send_message("read there.txt")
+    await conversation.run()
+    assert [call["tool"] for call in conversation.state.waiting.values()] == ["load_skill"]
+
+
+async def test_a_tool_that_is_merely_called_load_skill_is_confirmed(start: Any, tmp_path: Path) -> None:
+    def load_skill(skill_name: str) -> str:
+        return skill_name
+
+    spec = AgentSpec(model=ScriptedModel([tool_call("load_skill", skill_name="x"), "done"]), tools=[load_skill])
+    conversation = await start(spec.model_copy(update={"skills": ()}), confirmation_policy=AlwaysConfirm())
+    await conversation.send_message("load it")
+    await conversation.run()
+    assert [call["tool"] for call in conversation.state.waiting.values()] == ["load_skill"]

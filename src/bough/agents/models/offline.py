@@ -6,8 +6,12 @@ tool calls. Rules choose the calls; the text is made from their results.
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from anyio.to_thread import run_sync
@@ -18,11 +22,14 @@ from pydantic_ai.profiles import ModelProfile
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RequestUsage
 
-from bough.agents.models.planner import PlannedCall, Refusal, plan, read_turn
+from bough.agents.context import ToolContext
+from bough.agents.models.planner import PlannedCall, Refusal, mark_folders, plan, read_turn
 from bough.agents.models.stream import PiecewiseResponse
 from bough.errors import ModelError
 
 _NAME = "offline"
+_MAX_ENTRIES = 1_000
+"""How many entries of a working folder are read for the names of its folders."""
 
 
 class OfflineModel(Model[Any]):
@@ -68,9 +75,13 @@ class OfflineModel(Model[Any]):
     ) -> AsyncGenerator[StreamedResponse]:
         """Stream the next step in a few deltas; raises the errors of `request`."""
         _, parameters = self.prepare_request(model_settings, model_request_parameters)
-        yield PiecewiseResponse.of(await self._respond(messages, parameters), parameters)
+        deps = None if run_context is None else run_context.deps
+        workspace = deps.workspace if isinstance(deps, ToolContext) else None
+        yield PiecewiseResponse.of(await self._respond(messages, parameters, workspace), parameters)
 
-    async def _respond(self, messages: list[ModelMessage], parameters: ModelRequestParameters) -> ModelResponse:
+    async def _respond(
+        self, messages: list[ModelMessage], parameters: ModelRequestParameters, workspace: Path | None = None
+    ) -> ModelResponse:
         """Return the planner's next step as a model response."""
         if not parameters.allow_text_output:
             raise ModelError(
@@ -78,7 +89,7 @@ class OfflineModel(Model[Any]):
                 hint="choose a model, for example --model openai:NAME",
             )
         # In a thread, because indexing the catalogue in SQLite would block the event loop.
-        step = await run_sync(lambda: plan(read_turn(messages, parameters)))
+        step = await run_sync(lambda: _plan(messages, parameters, workspace))
         is_refusal = isinstance(step, Refusal)
         part = ToolCallPart(step.tool, step.args) if isinstance(step, PlannedCall) else TextPart(str(step))
         return ModelResponse(
@@ -89,3 +100,23 @@ class OfflineModel(Model[Any]):
             finish_reason="tool_call" if isinstance(step, PlannedCall) else "stop",
             provider_details={"nothing_fits": True} if is_refusal else None,
         )
+
+
+def _plan(
+    messages: list[ModelMessage], parameters: ModelRequestParameters, workspace: Path | None
+) -> PlannedCall | str:
+    turn = read_turn(messages, parameters)
+    return plan(replace(turn, message=mark_folders(turn.message, list_folders(workspace))))
+
+
+def list_folders(workspace: Path | None) -> frozenset[str]:
+    """Return the names of the folders in a working folder, without links; none if it cannot be read."""
+    if workspace is None:
+        return frozenset()
+    try:
+        with os.scandir(workspace) as entries:
+            return frozenset(
+                entry.name for entry in islice(entries, _MAX_ENTRIES) if entry.is_dir(follow_symlinks=False)
+            )
+    except OSError:
+        return frozenset()

@@ -45,6 +45,9 @@ You have skills: folders of instructions, files and scripts for particular jobs.
 SKILL_TOOLS = ("list_skills", "search_skills", "load_skill", "load_skill_resource", "run_skill_script")
 """The names of the tools in this module. `allowed-tools` of a skill never forbids them."""
 
+READS_SKILLS = "reads_skills"
+"""The key in the metadata of tools that only read the agent's skills; see `ToolRequest.reads_skills`."""
+
 _OUTPUT_PREFIX = "bough-output-"
 _MAX_ENUM = 50
 _MAX_ANSWER_BYTES = 16 << 10
@@ -435,7 +438,7 @@ def _make_tool(
             "additionalProperties": False,
         },
     )
-    tool.metadata = None if name == "run_skill_script" else {WRITES: False}
+    tool.metadata = None if name == "run_skill_script" else {WRITES: False, READS_SKILLS: True}
     return tool
 
 

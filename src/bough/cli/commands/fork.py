@@ -15,6 +15,7 @@ from bough.cli.rule_options import NO_RULES, RuleOptions
 from bough.cli.target import Target, describe_new_address, find_new_address, open_conversation, short
 from bough.cli.text import line, one_line
 from bough.cli.turns.turn import shows_stream
+from bough.cli.turns.untrusted import refuse_untrusted_start
 from bough.errors import InvalidInput
 from bough.events.record import ConversationRecord
 from bough.settings import Settings
@@ -98,6 +99,8 @@ def fork(
             agent = None
             if model is not None or address is not None:
                 agent = with_other_model(source.agent, model or source.agent.model, address or source.agent.base_url)
+            if prompt is not None:  # before the fork is created
+                refuse_untrusted_start(agent or source.agent, prompt, source.workspace, source.settings)
             warnings = [] if address is None else [describe_new_address(source.agent, address)]
             fork = await source.fork(
                 at=at,

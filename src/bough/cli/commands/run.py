@@ -16,7 +16,7 @@ from bough.cli.rule_options import NO_RULES, RuleOptions
 from bough.cli.tasks import submit_detached
 from bough.cli.text import line
 from bough.cli.turns.turn import WatchedRun, describe_start, shows_stream
-from bough.cli.turns.untrusted import refuse_untrusted_request
+from bough.cli.turns.untrusted import refuse_untrusted_start
 from bough.errors import InvalidInput
 from bough.settings import Settings
 
@@ -95,8 +95,11 @@ def run(
 
     async def main() -> Report | int:
         from bough.conversation import AsyncConversation
+        from bough.conversation.agent import settle_spec
 
         spec = agent_file.resolve_agent(agent, settings, skill_roots=roots, settle_model=not detach)
+        if not detach:
+            spec = settle_spec(spec, settings)
         if attachments and spec.model == "offline":
             raise _make_unreadable_error(attachments)
         message = text if skill is None else _with_skill(skill, text, spec, workspace, settings)
@@ -107,6 +110,8 @@ def run(
                 spec, message, settings=settings, workspace=folder, rules=rule_arguments, title=title, tags=tags,
                 key=idempotency_key,
             )  # fmt: skip
+        # Before anything is created: a recorded message would be run by the next `bough resume`.
+        refuse_untrusted_start(spec, message, workspace, settings)
         conversation = await AsyncConversation.create(
             spec, workspace=workspace, title=title, tags=tags, settings=settings, **rule_arguments
         )
@@ -118,10 +123,6 @@ def run(
             )
             turn.warn_all(rules.warnings(settings.home, conversation.workspace, conversation.agent.model_name))
             await turn.heading()
-            # Checked before the message is recorded, because the next `bough resume` would run a recorded message.
-            refuse_untrusted_request(conversation, message)
-            if attachments and conversation.agent.model_name == "offline":
-                raise _make_unreadable_error(attachments)
             await conversation.send_message(message, files=[attachment.as_part() for attachment in attachments])
             exit_code = await turn.run(timeout_seconds=timeout, show_from=0)
             if conversation.agent.model_name == "offline" and not conversation.skills.list_catalogued():

@@ -1,11 +1,34 @@
-"""A request that asks for a skill of a project that nobody has trusted: said before anything is run."""
+"""Requests that ask for a skill of a project that nobody has trusted: refused before anything is run or created."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from bough.agents.spec import AgentSpec
     from bough.conversation import AsyncConversation
+    from bough.settings import Settings
+    from bough.skills import SkillRegistry
+
+
+def refuse_untrusted_start(agent: AgentSpec, message: str, workspace: Path, settings: Settings) -> None:
+    """Check the first message of a conversation before the conversation is created.
+
+    Raises:
+        PermissionDenied: The message calls an untrusted skill, or the offline planner would choose one.
+    """
+    from bough.agents.build import open_registry
+    from bough.conversation.agent import workspace_folder
+    from bough.conversation.message import refuse_untrusted
+    from bough.events.model import UserMessage
+
+    folder = workspace_folder(workspace)
+    registry = open_registry(agent, workspace=folder, home=settings.home, roots=settings.skill_roots)
+    if refused := refuse_untrusted(UserMessage.text(message), registry):
+        raise refused[0]
+    _refuse_planned(registry, agent.model_name, message, folder)
 
 
 def refuse_untrusted_request(conversation: AsyncConversation, message: str) -> None:
@@ -16,14 +39,20 @@ def refuse_untrusted_request(conversation: AsyncConversation, message: str) -> N
     Raises:
         PermissionDenied: It would.
     """
+    _refuse_planned(conversation.skills, conversation.agent.model_name, message, conversation.workspace)
+
+
+def _refuse_planned(registry: SkillRegistry, model: str | None, message: str, workspace: Path) -> None:
     from bough.skills.match.triggers import list_hidden
 
-    registry = conversation.skills
     hidden = list_hidden(registry)
-    if not hidden or conversation.agent.model_name != "offline":
+    if not hidden or model != "offline":
         return
+    from bough.agents.models.offline import list_folders
+    from bough.agents.models.planner import mark_folders
     from bough.agents.models.planner.rank import RankedSkill, find_jobs
 
+    message = mark_folders(message, list_folders(workspace))
     offered = [*registry.list_catalogued(), *(skill for skill in hidden if skill.catalogued)]
     jobs = find_jobs([RankedSkill(name=skill.name, text=skill.description) for skill in offered], message)
     for skill in hidden:

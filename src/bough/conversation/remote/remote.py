@@ -352,10 +352,14 @@ class RemoteConversation(RemoteRuns[T]):
         documents = await self._transport.send("GET", "/api/conversations", query={"ids": ids})
         return Ancestry(read_record(document) for document in documents if document is not None)
 
-    async def condense(self) -> bool:
-        """Condense the view now, and return whether there was something to condense."""
+    async def condense(self, *, keep: str = "") -> bool:
+        """Condense the view now, and return whether there was something to condense.
+
+        Args:
+            keep: What the summary must keep.
+        """
         try:
-            await self._post("condense", None)
+            await self._post("condense", {"keep": keep} if keep else None)
         except Conflict as error:
             if error.details.get("condensed") is not False:
                 raise

@@ -46,17 +46,19 @@ async def ask(
 
 
 async def summarize(
-    model: Model, messages: Sequence[ModelMessage], *, prices: Mapping[str, Price]
+    model: Model, messages: Sequence[ModelMessage], *, prices: Mapping[str, Price], keep: str = ""
 ) -> tuple[str, Usage]:
     """Return a summary of `messages`, and the usage of making it.
 
     Args:
         prices: `Settings.prices`.
+        keep: What the summary must keep.
 
     Raises:
         ModelError: The model failed.
     """
-    return await ask(model, messages, _SUMMARIZE, instructions="", prices=prices)
+    question = f"{_SUMMARIZE}\nThe user asks to keep in particular: {keep}" if keep else _SUMMARIZE
+    return await ask(model, messages, question, instructions="", prices=prices)
 
 
 def _close_calls(messages: Sequence[ModelMessage]) -> list[ModelMessage]:

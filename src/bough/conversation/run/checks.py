@@ -265,7 +265,13 @@ class Supervisor:
 
     async def _review(self, call: ToolCall) -> Review:
         """Return the guard's review of a call. A call from before a fork needs a confirmation if it would run."""
-        request = ToolRequest(id=call.id, tool=call.tool, arguments=call.given, workspace=self._journal.state.workspace)
+        request = ToolRequest(
+            id=call.id,
+            tool=call.tool,
+            arguments=call.given,
+            workspace=self._journal.state.workspace,
+            reads_skills=call.tool in self._recorder.skill_readers,
+        )
         review = await self._guard_of_calls().review(request, approved=call.approved)
         is_unapproved_copy = call.carried and not call.approved
         if is_unapproved_copy and review.decision == "run":

@@ -44,6 +44,7 @@ from pydantic_ai.usage import RunUsage
 from bough.agents.context import ToolContext
 from bough.agents.delegation_protocol import CallWaits, RunStopped
 from bough.agents.delegation_tools import ChildFailed
+from bough.agents.skills.tools import READS_SKILLS
 from bough.agents.usage import UsageMeter, read_usage
 from bough.cancellation import is_cancelled
 from bough.conversation.log.journal import Journal
@@ -157,6 +158,7 @@ class Recorder(AbstractCapability[ToolContext]):
         seen: How many events the next request shows, without results, which are always shown.
         tools: Names of the agent's tools at this step, forbidden ones included; None before the first step.
         output_tools: Names of the tools that only return the model's answer, without side effects.
+        skill_readers: Names of the tools that only read the agent's skills; empty before the first step.
         budgets: Holds what each request may cost.
         received_chars: Characters of the latest response that arrived.
         idle_seconds: How long the model may send nothing in the latest request; None if unlimited.
@@ -203,6 +205,7 @@ class Recorder(AbstractCapability[ToolContext]):
         self.seen = 0
         self.tools: frozenset[str] | None = None
         self.output_tools: frozenset[str] = frozenset()
+        self.skill_readers: frozenset[str] = frozenset()
         self._meter = UsageMeter()
         self._pieces = ResponsePieces()
 
@@ -274,6 +277,7 @@ class Recorder(AbstractCapability[ToolContext]):
         tools would invalidate the provider's prefix cache.
         """
         self.tools = frozenset(definition.name for definition in tool_defs)
+        self.skill_readers = frozenset(tool.name for tool in tool_defs if (tool.metadata or {}).get(READS_SKILLS))
         allow_list = self._guard().rules.allow_list
         return [pass_to_recorder(tool) for tool in tool_defs if allow_list.may_permit(tool.name)]
 

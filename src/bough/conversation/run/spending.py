@@ -195,19 +195,22 @@ class RunBudgets:
             raise
         await self._release(Amount(0, 0), requests=0)  # the recorded usage was charged to the conversation
 
-    async def summarize(self, model: Model, messages: Sequence[ModelMessage]) -> tuple[str, Usage]:
+    async def summarize(self, model: Model, messages: Sequence[ModelMessage], *, keep: str = "") -> tuple[str, Usage]:
         """Return a summary for a condenser, and its usage, which the event of the condensation charges.
+
+        Args:
+            keep: What the summary must keep.
 
         Raises:
             ModelError: The model failed.
             BudgetUsedUp: See `hold_request`.
         """
         if not (budgets := self._rules().budgets):
-            return await summarize(model, messages, prices=self.prices)
+            return await summarize(model, messages, prices=self.prices, keep=keep)
         amount = self._price(model, estimate_input_tokens(messages), DEFAULT_OUTPUT_TOKENS)
         await self._reserve(budgets, model, amount)
         try:
-            return await summarize(model, messages, prices=self.prices)
+            return await summarize(model, messages, prices=self.prices, keep=keep)
         except BaseException as error:
             is_refused = isinstance(error, Exception)
             await self._release(Amount(0, 0) if is_refused else amount, requests=int(not is_refused))

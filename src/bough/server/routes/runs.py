@@ -45,6 +45,12 @@ class StopBody(LenientForm):
     reason: Reason = ""
 
 
+class CondenseBody(LenientForm):
+    """What a summary must keep, in words for the model that makes it."""
+
+    keep: str = Field(default="", max_length=10_000)
+
+
 class ModelBody(Form):
     """The model of the next steps. Only an admin may use a base URL that is not in `server.models`."""
 
@@ -161,10 +167,10 @@ async def interrupt_conversation(
 
 
 @routes.post("/api/conversations/{id}/condense")
-async def condense_conversation(id: ConversationId, access: Writer) -> Success:
+async def condense_conversation(id: ConversationId, access: Writer, body: CondenseBody | None = None) -> Success:
     """Replace the messages that the model has seen by a summary in later requests."""
     async with open_to_ask(access, id) as conversation:
-        if not await conversation.condense():
+        if not await conversation.condense(keep="" if body is None else body.keep):
             raise Conflict(
                 "there is nothing to condense", hint="the conversation is short", details={"condensed": False}
             )

@@ -12,7 +12,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bough.agents.models.planner import PlannedCall, plan
+from bough.agents.models.planner import PlannedCall, mark_folders, plan
 from bough.agents.models.planner.rank import RankedSkill
 from bough.agents.models.planner.view import Done, PlannerTurn
 from bough.skills import SkillRegistry
@@ -80,9 +80,12 @@ NEEDLESSLY_REFUSED = {"README.md has some dead links I think, find them"}
 RUNNABLE = [prompt for prompt, outcome in PROMPTS if outcome != "refuse"]
 
 
-def decide(message: str) -> str:
+FOLDERS = frozenset({"docs", "notes", "images", "total", "README"})
+
+
+def decide(message: str, folders: frozenset[str] = frozenset()) -> str:
     """Return the runs that the planner starts for `message`, `refuse` without one; skills are read from disk."""
-    turn = PlannerTurn(message=message, entries=ENTRIES, tools=TOOLS)
+    turn = PlannerTurn(message=mark_folders(message, folders), entries=ENTRIES, tools=TOOLS)
     runs: list[str] = []
     while isinstance(step := plan(turn), PlannedCall):
         if step.tool == "load_skill":
@@ -102,3 +105,30 @@ def test_what_is_asked_is_run_and_nothing_else(prompt: str, outcome: str) -> Non
 @given(st.sampled_from(NEGATIONS), st.sampled_from(RUNNABLE))
 def test_nothing_is_run_after_a_negation(negation: str, prompt: str) -> None:
     assert decide(f"{negation} {prompt}") == "refuse"
+
+
+@pytest.mark.parametrize(("prompt", "outcome"), PROMPTS)
+def test_folders_with_the_names_of_words_change_nothing(prompt: str, outcome: str) -> None:
+    assert decide(prompt, FOLDERS) == decide(prompt)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "outcome"),
+    [
+        ("check links in docs", "link-check docs"),
+        ("are there any broken links in docs?", "link-check docs"),
+        ("check the links below docs and README.md", "link-check docs README.md"),
+        ("check the Markdown links from notes.", "link-check notes"),
+        ("check the links in elsewhere", "refuse"),
+        ("don't check links in docs", "refuse"),
+        ("check links in docs except docs/old.md", "refuse"),
+        ("check links in docs without images", "refuse"),
+        ("broken images in README.md", "link-check README.md"),
+        ("check for images in README.md", "link-check README.md"),
+        ("how many words does README.md have in total?", "word-count README.md"),
+        ("commits in docs", "refuse"),
+        ("count words in notes", "refuse"),
+    ],
+)
+def test_a_bare_folder_is_a_place_after_a_preposition(prompt: str, outcome: str) -> None:
+    assert decide(prompt, FOLDERS) == outcome

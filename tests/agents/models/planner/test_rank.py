@@ -149,8 +149,6 @@ JOBS = [
         ("count words in a.md and sales.csv", [("word-count", "a.md sales.csv")]),
         ("count the words, then the lines and the characters of a.md", [("word-count", "a.md")]),
         ('count words in "rock and roll.md"', [("word-count", "rock and roll.md")]),
-        ("profile sales.csv and email it to Bob", []),
-        ("profile sales.csv, count the words in a.md and then order a pizza", []),
         ("order a pizza and a cake", []),
         ("and then", []),
     ],
@@ -161,6 +159,19 @@ def test_each_clause_goes_to_its_skill_and_nothing_asked_is_passed_over(
     found = find_jobs(JOBS, message)
     assert not any(job.missing for job in found)
     assert [(job.skill, " ".join(job.prompt.args)) for job in found] == jobs
+
+
+@pytest.mark.parametrize(
+    ("message", "skill", "missing"),
+    [
+        ("profile sales.csv and email it to Bob", "csv-profile", ["email it to Bob"]),
+        ("email it to Bob. Then profile sales.csv", "csv-profile", ["email it to Bob"]),
+        ("profile sales.csv and don't email it", "csv-profile", ["not email", "don't email it"]),
+    ],
+)
+def test_the_clause_that_fits_nothing_is_named(message: str, skill: str, missing: list[str]) -> None:
+    (job,) = find_jobs(JOBS, message)
+    assert (job.skill, [need.text for need in job.missing]) == (skill, missing)
 
 
 def test_clauses_leave_names_and_quotations_whole() -> None:

@@ -5,6 +5,7 @@ call, and `answer` puts results into words. Only `view` knows PydanticAI; the re
 """
 
 from bough.agents.models.planner.plan import PlannedCall, Refusal, plan
+from bough.agents.models.planner.prompt import mark_folders
 from bough.agents.models.planner.view import read_turn
 
-__all__ = ["PlannedCall", "Refusal", "plan", "read_turn"]
+__all__ = ["PlannedCall", "Refusal", "mark_folders", "plan", "read_turn"]

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from bough.agents.models.planner.needs import Need
-from bough.agents.models.planner.prompt import Prompt, PromptCommand
+from bough.agents.models.planner.prompt import BARE_FOLDER, Prompt, PromptCommand
 from bough.agents.models.planner.rank import RankedSkill
 from bough.agents.models.planner.view import Done
 from bough.types import JsonObject
@@ -115,11 +115,11 @@ def fits_two(skill: str, rival: str, prompt: Prompt) -> str:
 
 
 def _quote(words: Iterable[str]) -> str:
-    return ", ".join(f"“{word}”" for word in words)
+    return ", ".join(f"“{word.removesuffix(BARE_FOLDER)}”" for word in words)
 
 
 def _type(skill: str, args: Sequence[str]) -> str:
-    return shlex.join([f"/{skill}", *args])
+    return shlex.join([f"/{skill}", *(arg.removesuffix(BARE_FOLDER) for arg in args)])
 
 
 def no_such_skill(name: str, near: Sequence[str], entries: Sequence[RankedSkill]) -> str:

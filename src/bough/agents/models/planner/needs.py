@@ -19,6 +19,9 @@ _BREAKS = _ENDS | {"and", "then"}
 _PUNCTUATION = _ENDS | frozenset("&()'\"…-–—/’‘“”`[]\\")
 _NUMBERS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 
+FIXED = frozenset({"not", "role", "phrase", "file"})
+"""Kinds of needs that no option of a script can account for."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Need:

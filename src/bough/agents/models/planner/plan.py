@@ -8,8 +8,8 @@ from difflib import get_close_matches
 from typing import cast
 
 from bough.agents.models.planner import answer
-from bough.agents.models.planner.needs import Need
-from bough.agents.models.planner.prompt import Prompt, PromptCommand, read_command, read_prompt
+from bough.agents.models.planner.needs import FIXED, Need
+from bough.agents.models.planner.prompt import BARE_FOLDER, Prompt, PromptCommand, read_command, read_prompt
 from bough.agents.models.planner.rank import RankedSkill, best_of, find_jobs, find_missing
 from bough.agents.models.planner.skill import (
     Loaded,
@@ -26,8 +26,6 @@ from bough.skills.model import InputMetadata
 from bough.types import Json, JsonObject
 
 _FINDERS = ("search_skills", "list_skills")
-FIXED = frozenset({"not", "role", "phrase", "file"})
-"""Kinds of needs that no option of a script can account for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,7 +196,8 @@ def _delegate(turn: PlannerTurn, agent: str) -> PlannedCall | str:
 
 
 def _run(choice: Choice) -> PlannedCall:
-    args = {"skill_name": choice.skill, "script_path": choice.script, "args": list(choice.args)}
+    script_args = [arg.removesuffix(BARE_FOLDER) for arg in choice.args]
+    args = {"skill_name": choice.skill, "script_path": choice.script, "args": script_args}
     return PlannedCall(tool=RUNNER, args=args)
 
 

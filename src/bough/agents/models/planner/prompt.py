@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from bough.agents.models.planner.needs import Need, read_needs, take_exclusions, take_options
@@ -27,10 +27,17 @@ _FOLDER = re.compile(
     r"\b(?P<before>[\w-]+)\s+(?:folder|directory)\b(?:\s+(?P<after>[\w-]+)(?=[^\w\s]|\s+(?P<next>\w+)|\s*$))?",
     re.IGNORECASE,
 )
+_PLACED = re.compile(
+    r"\b(?:at|in|inside|within|under|below|from|across|through)\s+(?:the\s+)?(?P<name>[\w-]+)"
+    r"(?![\w/\\.-]*[\w/\\-])(?!\s+(?:folder|directory|and\s+[\w-]+\s+(?:folder|director))\b)",
+    re.IGNORECASE,
+)
 _JOINT = re.compile(r"[;.!?,]?(?:(?<=[;.!?])\s|\s(?:(?:and|then|also)\s)+)", re.IGNORECASE)
 _SLASH = re.compile(r"/([A-Za-z0-9][\w-]*)(?=\s|$)")
 _PAIR = re.compile(r"(?<![\w-])[A-Za-z_][\w-]*=\S*")
 _MAX_ARGS = 10_000
+BARE_FOLDER = "/./"
+"""Ends the name of a folder that was written without a slash."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,6 +112,27 @@ def read_prompt(message: str, documented: Mapping[str, bool] | None = None) -> P
         needs=tuple(dict.fromkeys([*pairs, *read_needs(text, names, is_path=is_path)])),
         options=options,
     )
+
+
+def mark_folders(message: str, folders: Collection[str]) -> str:
+    """Return a message in which a folder named after "in", "from" or "under" is a path: "links in docs/./".
+
+    Only scripts that take any path are run with such a path; see `find_surplus`.
+
+    Args:
+        folders: The names of the working folder's own folders. Any other word stays a word.
+    """
+    if _SLASH.match(message.lstrip()) or not folders:
+        return message
+    text = message
+    blank = _QUOTED.sub(lambda quoted: "x" * len(quoted[0]), message)
+    idioms = [match.span() for match in phrases("idioms").finditer(blank.lower())]
+    for match in reversed(list(_PLACED.finditer(blank))):
+        name, start = match["name"], match.start("name")
+        is_word = any(name.lower() in word_list(words) for words in ("stop", "general", "times", "numbers"))
+        if name in folders and not is_word and not any(low <= start < high for low, high in idioms):
+            text = f"{text[: match.end()]}{BARE_FOLDER}{text[match.end() :]}"
+    return text
 
 
 def clauses(message: str) -> list[str]:

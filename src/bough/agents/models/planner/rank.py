@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from bough.agents.models.planner.needs import Need
+from bough.agents.models.planner.needs import FIXED, Need
 from bough.agents.models.planner.prompt import Prompt, clauses, read_prompt
 from bough.agents.models.planner.words import normalise, word_list
 
@@ -93,13 +93,30 @@ def find_jobs(entries: Sequence[RankedSkill], message: str) -> list[Job]:
         if whole and not whole.missing:
             return [whole]
         several = list(_split(index, entries, message))
+        is_refused = whole is None or any(need.kind in FIXED for need in whole.missing)
+        in_part = _find_in_part(index, entries, message) if is_refused and not several else None
     if len(several) > 1:
         args = read_prompt(message).args
         return [
             job if job.prompt.args or job.missing else replace(job, prompt=replace(job.prompt, args=args))
             for job in several
         ]
-    return [whole] if whole else []
+    job = in_part or whole
+    return [job] if job else []
+
+
+def _find_in_part(index: Index, entries: Sequence[RankedSkill], message: str) -> Job | None:
+    """Return the job of the first clause that is understood, which lacks the clauses that fit no skill.
+
+    None unless there are both: a clause that a skill accounts for, and one that asks for something else.
+    """
+    jobs = {clause: _find_job(index, entries, clause) for clause in clauses(message)}
+    understood = next((job for job in jobs.values() if job and not job.missing), None)
+    others = [clause for clause, job in jobs.items() if job is None and read_prompt(clause).strong]
+    if understood is None or not others:
+        return None
+    forbidden = [need for clause in others for need in read_prompt(clause).needs if need.kind == "not"]
+    return replace(understood, missing=(*forbidden, *(Need(text=clause, kind="phrase") for clause in others)))
 
 
 def _split(index: Index, entries: Sequence[RankedSkill], message: str) -> Iterator[Job]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from html import unescape
 from pathlib import PurePosixPath
 
-from bough.agents.models.planner.prompt import Prompt
+from bough.agents.models.planner.prompt import BARE_FOLDER, Prompt
 from bough.agents.models.planner.rank import RankedSkill, best_of
 from bough.agents.models.planner.words import content_words, read_kind
 from bough.types import Json
@@ -79,11 +79,16 @@ def pick_script(loaded: Loaded, prompt: Prompt) -> str:
 
 
 def find_surplus(loaded: Loaded, script: str, args: Sequence[str]) -> tuple[str, ...]:
-    """Return the arguments that the script does not take, as its text says: `script FILE`, `script [FOLDER]`."""
+    """Return the arguments that the script does not take, as its text says: `script FILE`, `script [FOLDER]`.
+
+    A folder that was written as a bare word is for scripts that take a `PATH`: another word may have been meant.
+    """
     usage = re.search(rf"{re.escape(script)}((?: \[?[A-Z_]+(?:\.\.\.)?\]?)+)`", loaded.text)
+    places = [] if usage is None else re.findall(r"[A-Z_]+", usage[1])
+    if "PATH" not in places and (folders := tuple(arg for arg in args if arg.endswith(BARE_FOLDER))):
+        return folders
     if usage is None:
         return ()
-    places = re.findall(r"[A-Z_]+", usage[1])
     if all(place in {"DIR", "DIRECTORY", "FOLDER", "REPOSITORY"} for place in places):
         args_of_files = tuple(arg for arg in args if read_kind(arg))
         if args_of_files:

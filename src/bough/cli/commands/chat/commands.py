@@ -14,6 +14,7 @@ from bough.cli.commands.conv import diff, look, transfer
 from bough.cli.commands.tasks.look import list_ as list_tasks
 from bough.cli.render import Report
 from bough.cli.text import Block, line
+from bough.conversation import Turn
 from bough.errors import InvalidInput, NotFound
 from bough.guard import policy_named
 from bough.skills import SkillMetadata
@@ -27,11 +28,13 @@ class CommandResult:
         blocks: What to show.
         then: `run` if there is a message to answer, `leave` to end the chat.
         draft: A text for the input.
+        message: A text to send; empty if there is none.
     """
 
     blocks: Sequence[Block] = ()
     then: Literal["", "run", "leave"] = ""
     draft: str = ""
+    message: str = ""
 
 
 @dataclass(frozen=True)
@@ -62,12 +65,16 @@ class ChatCommands:
             "/policy": ChatCommand("[allow|ask|rules]", "show or set which calls ask first", self._policy, True),
             "/agent": ChatCommand("[NAME]", "show the agent, or continue in a branch with another one", self._agent),
             "/skills": ChatCommand("[TEXT]", "list the skills; /NAME uses one", self._skills, True),
-            "/fork": ChatCommand("[N]", "continue in a branch, cut after the first N events", self._fork),
+            "/fork": ChatCommand(
+                "[N|msg:N] [TEXT]", "continue in a branch after N events or before message N; TEXT is sent", self._fork
+            ),
             "/back": ChatCommand("", "return to where the branch began", self._back),
             "/undo": ChatCommand("", "take back the last message and its answer; files stay", self._undo),
             "/retry": ChatCommand("", "send the last message again, in a branch", self._retry),
             "/clear": ChatCommand("", "start a new conversation", self._clear),
-            "/compact": ChatCommand("", "condense what the model is shown", self._compact),
+            "/compact": ChatCommand(
+                "[TEXT]", "condense what the model is shown; TEXT says what to keep", self._compact
+            ),
             "/tree": ChatCommand("", "show the branches", self._tree, True),
             "/diff": ChatCommand("[ID]", "compare with the source of the branch, or with ID", self._diff, True),
             "/show": ChatCommand("[N]", "show event N in full, or the latest events", self._show, True),
@@ -124,7 +131,8 @@ class ChatCommands:
             return CommandResult(rows)
         keys = (
             "Enter sends, Alt+Enter or Ctrl+J starts a new line, Tab completes /commands and @files, Up is history",
-            "Esc stops a run; Ctrl+C stops it or clears the line, twice leaves; //text sends /text",
+            "Esc stops a run, Esc Esc edits the last message; Ctrl+C stops a run or clears the line, twice leaves",
+            "//text sends /text",
         )
         return CommandResult([*rows, *(line(("  " + text, "dim"), hang=2) for text in keys)])
 
@@ -157,11 +165,12 @@ class ChatCommands:
         rows = [line(("  " + skill.name, "id"), f"  {skill.description}", hang=4) for skill in skills]
         return CommandResult(rows or [line(("no skills here" if not text else f"no skill matches {text!r}", "dim"))])
 
-    async def _fork(self, at: str) -> CommandResult:
-        if at and not (at.isascii() and at.isdigit()):
-            raise InvalidInput(f"{at!r} is not a number of events", hint="/fork 5 keeps the first 5 events")
-        await self._session.fork(int(at) if at else None)
-        return await self._describe("a branch; /back returns")
+    async def _fork(self, arguments: str) -> CommandResult:
+        position, _, text = arguments.partition(" ") if " " in arguments else arguments.partition("\n")
+        at = _parse_position(position)
+        await self._session.fork(at)
+        result = await self._describe("a branch; /back returns")
+        return CommandResult(result.blocks, message=text.strip())
 
     async def _back(self, _: str) -> CommandResult:
         self._session.go_back()
@@ -180,8 +189,8 @@ class ChatCommands:
         await self._session.start_new()
         return await self._describe("a new conversation; /back returns")
 
-    async def _compact(self, _: str) -> CommandResult:
-        is_condensed = await self._session.conversation.condense()
+    async def _compact(self, text: str) -> CommandResult:
+        is_condensed = await self._session.conversation.condense(keep=text)
         return CommandResult([line("condensed" if is_condensed else ("nothing to condense", "dim"))])
 
     async def _cost(self, _: str) -> CommandResult:
@@ -244,3 +253,20 @@ class ChatCommands:
         """Run a command of the command line; in a thread, because it has an event loop and a store of its own."""
         report = await asyncio.to_thread(command)
         return CommandResult(report.blocks if isinstance(report, Report) else ())
+
+
+def _parse_position(text: str) -> int | Turn | None:
+    """Return where `/fork` cuts: after N events, before message N, or at the end for an empty text.
+
+    Raises:
+        InvalidInput: The text is neither `N` nor `msg:N`.
+    """
+    number = text.removeprefix("msg:")
+    if not text:
+        return None
+    if not (number.isascii() and number.isdigit()) or (number != text and int(number) == 0):
+        raise InvalidInput(
+            f"{text!r} is not a position",
+            hint="/fork 5 keeps the first 5 events; /fork msg:2 continues before the second message",
+        )
+    return int(number) if number == text else Turn(int(number) - 1)

@@ -129,6 +129,8 @@ class JsonChat:
         rows = [row.plain.rstrip() for block in result.blocks for row in layout(block, None)]
         conversation = str(self._session.conversation.id)
         self._renderer.record({"type": "shown", "conversation": conversation, "text": "\n".join(rows)})
+        if result.message:
+            return await self._send({"text": result.message})
         if result.then == "run":
             return await self._watch(None)
         return result.then != "leave"

@@ -75,6 +75,8 @@ class LineChat:
         for block in result.blocks:
             for row in layout(block, None):
                 self._renderer.note(row)
+        if result.message:
+            await self._send(result.message)
         if result.then == "run":
             await self._watch(None)
         return result.then != "leave"

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Protocol, cast
 
 from prompt_toolkit.application import Application, run_in_terminal
@@ -18,7 +21,8 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Condition, has_focus
 from prompt_toolkit.formatted_text import ANSI, StyleAndTextTuples
 from prompt_toolkit.input.defaults import create_input
-from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.input.vt100_parser import Vt100Parser
+from prompt_toolkit.key_binding import KeyBindings, KeyPress, KeyPressEvent
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout import (
     BufferControl,
@@ -50,6 +54,8 @@ SHOWN_PASTE_LINES = 10
 """A longer paste is one word in the input, so that the status below it stays on the screen."""
 _MAX_INPUT_ROWS = 12
 _MENU_ROWS = 8
+_TWICE_SECONDS = 1.0
+"""Two presses of Escape within this time are one command."""
 _STYLE = Style.from_dict(
     {
         "prompt": "bold",
@@ -81,6 +87,10 @@ class ScreenOwner(Protocol):
 
     def stop(self) -> bool:
         """Stop what is running. Returns whether something was."""
+        ...
+
+    def edit_last(self) -> None:
+        """Put what was sent last into the input, which is empty, to be sent again in other words."""
         ...
 
 
@@ -120,6 +130,8 @@ class Screen:
         self._question = ""
         self._find_mistake: Callable[[str], str | None] | None = None
         self._leaves_next = False
+        self._escaped_at = 0.0
+        self._early_keys: list[KeyPress] = []
         self.painter = Painter(has_colours=wants_colour(sys.stdout))
         self._output = cast("_Output", _Output.from_pty(sys.stdout, term=os.environ.get("TERM")))
         self._search = SearchToolbar()
@@ -151,10 +163,17 @@ class Screen:
         """What is typed and not sent."""
         return self._expand(self._input.text)
 
+    @contextmanager
+    def raw_mode(self) -> Generator[None]:
+        """Read keys one by one in the block, those that were typed before it included."""
+        with self._app.input.raw_mode():
+            self._store_early_keys()
+            yield
+
     async def run(self) -> None:
-        """Show the last lines and read keys until `leave` is called."""
+        """Show the last lines and read keys until `leave` is called. Call it in `raw_mode`."""
         try:
-            await self._app.run_async(handle_sigint=False)
+            await self._app.run_async(pre_run=self._start_early_keys, handle_sigint=False)
         finally:
             self._output.keeps_paste_mode = False  # else the shell after the chat gets pastes with their brackets
             self._output.disable_bracketed_paste()
@@ -207,9 +226,7 @@ class Screen:
             find_mistake: Returns what is wrong with a line, which is shown, and the question stays; None if nothing is.
         """
         # Before the focus moves: these keys would answer a question that was not on the screen when they were pressed.
-        for press in self._app.input.read_keys():
-            self._app.key_processor.feed(press)
-        self._app.key_processor.process_keys()
+        self._process_keys(self._app.input.read_keys())
         self._answer_wait = asyncio.get_running_loop().create_future()
         self._question, self._find_mistake = question, find_mistake
         self._answer.set_document(Document(text, len(text)))
@@ -229,6 +246,28 @@ class Screen:
             OSError: The editor cannot be started.
         """
         await run_in_terminal(lambda: subprocess.run(command, check=False), in_executor=True)  # noqa: S603 - the user's editor
+
+    def _store_early_keys(self) -> None:
+        """Keep what was typed while the chat started, when the terminal still made a line break of Enter."""
+        fd = self._app.input.fileno()
+        data = b""
+        with suppress(OSError):  # the terminal was closed, which the chat notices when it reads from it
+            while select.select([fd], [], [], 0)[0] and (chunk := os.read(fd, 1 << 16)):
+                data += chunk
+        if data:
+            parser = Vt100Parser(self._early_keys.append)
+            parser.feed(data.decode("utf-8", "replace").replace("\n", "\r"))
+            parser.flush()
+            self._output.write_raw("\r\x1b[K")  # the terminal has shown it too
+            self._output.flush()
+
+    def _start_early_keys(self) -> None:
+        # Not before the first drawing, because what is printed goes above the last lines.
+        asyncio.get_running_loop().call_soon(self._process_keys, self._early_keys)
+
+    def _process_keys(self, presses: list[KeyPress]) -> None:
+        self._app.key_processor.feed_multiple(presses)
+        self._app.key_processor.process_keys()
 
     def _settle(self, answer: str | None) -> None:
         if self._answer_wait is not None and not self._answer_wait.done():
@@ -340,8 +379,13 @@ class Screen:
             self._settle(None)
         elif self._input.complete_state is not None:
             self._input.cancel_completion()
+        elif self._owner.stop() or self._input.text:
+            self._escaped_at = 0.0
+        elif time.monotonic() - self._escaped_at < _TWICE_SECONDS:
+            self._escaped_at = 0.0
+            self._owner.edit_last()
         else:
-            self._owner.stop()
+            self._escaped_at = time.monotonic()
 
     def _bind_keys(self) -> KeyBindings:
         keys = KeyBindings()

@@ -59,21 +59,22 @@ class TerminalChat:
         loop = asyncio.get_running_loop()
         for number in _SIGNALS:
             loop.add_signal_handler(number, self._end_by_signal)
-        self._show(
-            [
-                *self._session.list_warnings(),
-                await self._session.describe(),
-                line(("/help lists the commands", "dim"), hang=0),
-            ]
-        )
-        worker = asyncio.create_task(self._work())
-        worker.add_done_callback(lambda _: self._screen.leave())
-        try:
-            await self._screen.run()
-        finally:
-            for number in _SIGNALS:
-                loop.remove_signal_handler(number)
-            await self._end(worker)
+        with self._screen.raw_mode():
+            self._show(
+                [
+                    *self._session.list_warnings(),
+                    await self._session.describe(),
+                    line(("/help lists the commands", "dim"), hang=0),
+                ]
+            )
+            worker = asyncio.create_task(self._work())
+            worker.add_done_callback(lambda _: self._screen.leave())
+            try:
+                await self._screen.run()
+            finally:
+                for number in _SIGNALS:
+                    loop.remove_signal_handler(number)
+                await self._end(worker)
         return self._exit_code
 
     def live_lines(self, width: int) -> str:
@@ -125,6 +126,16 @@ class TerminalChat:
         self._start(self._session.conversation.interrupt())
         return True
 
+    def edit_last(self) -> None:
+        """Put a command into the input that branches off before the last message, and sends it again."""
+        if not self._is_busy:
+            self._start(self._draft_last())
+
+    async def _draft_last(self) -> None:
+        turns = await self._session.conversation.turns()
+        if turns and not self._screen.draft:
+            self._screen.put_back([f"/fork msg:{turns[-1].number} {turns[-1].message.plain}"])
+
     def _find_read(self, text: str) -> ChatCommand | None:
         try:
             command = self._commands.find(text)
@@ -165,7 +176,10 @@ class TerminalChat:
         if command is not None:
             await self._run_command(text, command)
             return
-        message = UserMessage.text(text[1:] if text.startswith("//") else text)
+        await self._send(text[1:] if text.startswith("//") else text)
+
+    async def _send(self, text: str) -> None:
+        message = UserMessage.text(text)
         refuse_untrusted_request(self._session.conversation, message.plain)
         self._view.own_messages.add(str(message.id))
         self._sending = text  # neither in the queue nor in the log: if the chat ends now, it is told as not sent
@@ -182,6 +196,8 @@ class TerminalChat:
         self._screen.print(self._screen.painter.blocks(result.blocks, self._screen.width))
         if result.draft:
             self._screen.put_back([result.draft])
+        if result.message:
+            await self._send(result.message)
         if result.then == "leave":
             raise _LeaveChat
         if result.then == "run":

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
 import typer
 
 from bough.cli import options
 from bough.cli.describe import describe
-from bough.cli.render import Report, renderer_for
+from bough.cli.render import Renderer, Report, renderer_for
 from bough.cli.target import Target, short
 from bough.cli.text import Block, Line, Span, Style, Table, line, one_line
 from bough.errors import InvalidInput
 from bough.events.integrity import IntegrityFinding, as_details
-from bough.events.record import ConversationFilter, ConversationRecord, Order, Page, Status, list_branches
+from bough.events.record import (
+    ConversationFilter,
+    ConversationRecord,
+    Order,
+    Page,
+    Status,
+    StoredEvent,
+    list_branches,
+)
 from bough.settings import Settings
 from bough.types import JsonObject
 
@@ -80,6 +89,9 @@ def show(
     first: Annotated[int | None, typer.Option("--from", metavar="SEQ", min=0, help="Start at this event.")] = None,
     stop: Annotated[int | None, typer.Option("--to", metavar="SEQ", min=0, help="Stop before this event.")] = None,
     all: Annotated[bool, typer.Option("--all", help="Show all events; with --json, one per line.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Then follow new events until Ctrl+C; with --json, one per line.")
+    ] = False,
     home: options.Home = None,
     store: options.Store = None,
     json: options.Json = False,
@@ -87,8 +99,12 @@ def show(
     """Show a conversation and its last 200 events."""
     target = Target.parse(id)
     settings = options.load_settings(home, store)
-    if all:
-        asyncio.run(_stream(settings, target, first or 0, stop, full=full, json=json))
+    if follow and (stop is not None or target.at is not None):
+        raise InvalidInput("--follow has no end", hint="leave --to and @SEQ out, or leave out --follow")
+    if all or follow:
+        start = 0 if all and first is None else first
+        show_lines = partial(describe, full=full, thinking=thinking)
+        asyncio.run(_stream(settings, target, start, stop, show_lines, follow=follow, json=json))
         return None
     record, events, end, tasks = asyncio.run(_read_page(settings, target, first, stop))
     task_list = [_task_json(task) for task in tasks]
@@ -221,8 +237,22 @@ async def _read_page(
         return record, events, end, await list_tasks_around(store, [record.id])
 
 
-async def _stream(settings: Settings, target: Target, first: int, stop: int | None, *, full: bool, json: bool) -> None:
-    """Write the events of a range as they are read; memory does not grow with their number."""
+async def _stream(
+    settings: Settings,
+    target: Target,
+    first: int | None,
+    stop: int | None,
+    show_lines: Callable[[JsonObject], Iterable[Line]],
+    *,
+    follow: bool,
+    json: bool,
+) -> None:
+    """Write the events of a range as they are read; memory does not grow with their number.
+
+    Args:
+        first: The first event; None for the last 200.
+        follow: Continue with new events until the command is interrupted.
+    """
     renderer = renderer_for(json=json)
     async with options.open_settings_store(settings, create=False) as store:
         record = await store.get(await store.resolve(target.name))
@@ -230,11 +260,21 @@ async def _stream(settings: Settings, target: Target, first: int, stop: int | No
         renderer.record({"type": "conversation", "conversation": record_json(record)})
         for output_line in (*_heading(record), line()):
             renderer.result(output_line)
-        async for stored in store.read(record.id, first, _range_end(record, target, stop)):
-            event = stored.as_json()
-            renderer.record({"type": "event", "event": event})
-            for output_line in describe(event, full=full):
-                renderer.result(output_line)
+        end = _range_end(record, target, stop)
+        start = max(0, end - _DEFAULT_EVENTS) if first is None else first
+        await _write_events(
+            store.subscribe(record.id, start - 1) if follow else store.read(record.id, start, end), renderer, show_lines
+        )
+
+
+async def _write_events(
+    events: AsyncIterator[StoredEvent], renderer: Renderer, show_lines: Callable[[JsonObject], Iterable[Line]]
+) -> None:
+    async for stored in events:
+        event = stored.as_json()
+        renderer.record({"type": "event", "event": event})
+        for output_line in show_lines(event):
+            renderer.result(output_line)
 
 
 def _range_end(record: ConversationRecord, target: Target, stop: int | None) -> int:
@@ -257,11 +297,7 @@ async def _follow(settings: Settings, name: str, count: int, *, json: bool) -> N
     async with options.open_settings_store(settings, create=False) as store:
         record = await store.get(await store.resolve(name))
         # The subscription starts with the last recorded events, so that none is missed or shown twice.
-        async for stored in store.subscribe(record.id, max(0, record.head - count) - 1):
-            event = stored.as_json()
-            renderer.record({"type": "event", "event": event})
-            for output_line in describe(event):
-                renderer.result(output_line)
+        await _write_events(store.subscribe(record.id, max(0, record.head - count) - 1), renderer, describe)
 
 
 async def _read_tree(
