@@ -31,14 +31,16 @@ def test_every_page_is_linked_from_the_index_of_its_folder() -> None:
 
 def test_the_index_goes_from_the_first_steps_to_the_reference() -> None:
     headings = re.findall(r"^## (.*)$", (DOCS / "README.md").read_text("utf-8"), re.MULTILINE)
-    assert headings == ["Start here", "How to", "Concepts", "Reference"]
+    assert headings == ["Start here", "Tutorial", "How to", "Concepts", "Reference"]
     folders = [link.parent.name for link in read_links(DOCS / "README.md") if link.parent.parent == DOCS]
     ordered = [folder for folder in folders[1:] if folder != "decisions"]  # the first link is that to the words
-    assert ordered == sorted(ordered, key=["how-to", "concepts", "reference"].index)
+    assert ordered == sorted(ordered, key=["tutorial", "how-to", "concepts", "reference"].index)
 
 
-def test_links_to_how_to_pages_have_their_titles() -> None:
-    for title, target in re.findall(r"\[([^\]]+)\]\((how-to/[^)]+)\)", (DOCS / "README.md").read_text("utf-8")):
+def test_links_to_pages_of_the_tutorial_and_how_to_have_their_titles() -> None:
+    for title, target in re.findall(
+        r"\[([^\]]+)\]\(((?:tutorial|how-to)/[^)]+)\)", (DOCS / "README.md").read_text("utf-8")
+    ):
         assert title == read_title(DOCS / target)
 
 
