@@ -38,7 +38,7 @@ def show_invisible(text: str) -> str:
 
 def show_block(text: str) -> str:
     """Return a text of several lines for a `<pre>`: invisible characters are marks, and very long lines are broken."""
-    # Line ends of Windows are no controls that a reader must see; a lone carriage return is.
+    # Line ends of Windows need no mark; a lone carriage return does, because it can hide text.
     lines = show_invisible(text.replace("\r\n", "\n"))
     return _LONG_LINE.sub(rf"\1{LINE_MARK}\n", lines)
 
