@@ -173,6 +173,19 @@ async def test_sub_agents_are_erased_without_forks(settings: Settings) -> None:
         assert set((await AsyncConversation.erase(fork.id, store=store, settings=settings)).conversations) == {later.id}
 
 
+async def test_sub_agents_of_a_conversation_that_was_deleted_before_are_erased(settings: Settings) -> None:
+    """As long as a fork shares the event that names them."""
+    async with aclosing(await open_store(settings.store)) as store:
+        root, child, other = [await store.create(events=make_messages("a")) for _ in range(3)]
+        await store.append(root.id, [TaskLinked(task_id="t", conversation=child.id)])
+        fork = await store.fork(root.id)
+        await store.append(fork.id, [TaskLinked(task_id="t", conversation=other.id)])
+        await store.delete(root.id)
+        receipt = await AsyncConversation.erase(root.id, store=store, settings=settings)
+        assert (receipt.conversations, receipt.forks) == ((child.id,), (fork.id,))
+        assert {record.id for record in (await store.list()).items} == {fork.id, other.id}
+
+
 async def test_an_imported_log_names_no_conversation_to_erase(settings: Settings, tmp_path: Path) -> None:
     async with aclosing(await open_store(f"sqlite:///{tmp_path / 'there.db'}")) as there:
         victim_id = new_id()

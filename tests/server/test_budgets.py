@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import uuid4
 
 import httpx2
 import pytest
 
+from bough.agents.spec import AgentSpec
 from bough.conversation import AsyncConversation
 from bough.errors import InvalidInput, NotSupported
 from bough.events.record import ConversationFilter
+from bough.guard import Budget
 
 
 def converse(client: httpx2.Client, **body: Any) -> dict[str, Any]:
@@ -73,6 +76,35 @@ def test_a_run_and_a_task_join_a_budget(serving: Any) -> None:
         budget = client.get("/api/budgets/june").json()
         assert (state["state"], budget["spent"]["requests"], len(budget["members"])) == ("completed", 2, 2)
         assert client.post(f"/api/conversations/{id}/run", json={"budget": "none"}).status_code == 404
+
+
+def test_a_fork_spends_from_a_budget_of_its_own_too(serving: Any, new_key: Any) -> None:
+    """The source does not; the same request returns the same fork; another tenant's budget does not exist."""
+    red, blue = new_key(tenant="red"), new_key(tenant="blue")
+    with (
+        serving("one", "two", "three") as server,
+        server.client(red.text) as client,
+        server.client(blue.text) as other,
+    ):
+        id = converse(client)["id"]
+        other.post("/api/budgets", json={"id": "blue", "requests": 9})
+        body = {"id": str(uuid4()), "overrides": {"budget": {"id": "june", "requests": 1}}}
+        preview = client.post(f"/api/conversations/{id}/fork?dry_run=true", json=body)
+        assert (preview.status_code, client.get("/api/budgets/june").status_code) == (200, 404), "nothing is created"
+        made = client.post(f"/api/conversations/{id}/fork", json=body)
+        assert made.status_code == 201, made.text
+        assert client.post(f"/api/conversations/{id}/fork", json=body).status_code == 200
+        assert client.get("/api/budgets/june").json()["bounds"]["requests"] == 1
+        for conversation, statuses in ((body["id"], ["finished", "paused"]), (id, ["finished"])):
+            for status in statuses:
+                client.post(f"/api/conversations/{conversation}/events", json={"content": "go", "run": False})
+                run = client.post(f"/api/conversations/{conversation}/run", json={"wait": 60}).json()
+                assert run["status"] == status
+        assert read_limit(client, body["id"]) == "budget.red/june.requests"
+        for wrong, status in (("blue", 404), ("red/june", 422), ({"id": "june", "requests": 2}, 409)):
+            for query in ("", "?dry_run=true"):
+                refused = client.post(f"/api/conversations/{id}/fork{query}", json={"overrides": {"budget": wrong}})
+                assert (refused.status_code, bool(refused.json()["code"])) == (status, True), wrong
 
 
 def test_tenants_have_their_own_budgets(serving: Any, new_key: Any) -> None:
@@ -145,6 +177,23 @@ def test_the_list_is_ordered_and_filtered_by_cost(one_server: tuple[httpx2.Clien
     assert client.get("/api/conversations/count?min_cost_usd=0.01").json() == 0
     for bad in ("nan", "inf", "-1", "x"):
         assert client.get(f"/api/conversations/search?min_cost_usd={bad}").status_code == 422
+
+
+@pytest.mark.anyio
+async def test_a_remote_conversation_and_its_fork_spend_budgets(serving: Any) -> None:
+    with serving("one", "two") as server:
+        spec = AgentSpec(name="default")
+        june, july = Budget(id="june", requests=9), Budget(id="july", requests=1)
+        made = await AsyncConversation.create(spec, server=server.url, budget=june)
+        async with made, await made.fork(overrides={"budget": july}) as fork:
+            for conversation in (made, fork):
+                await conversation.send_message("go")
+                await conversation.run()
+        with server.client() as client:
+            spent = {id: client.get(f"/api/budgets/{id}").json()["spent"]["requests"] for id in ("june", "july")}
+        assert spent == {"june": 2, "july": 1}, "a fork spends from the budgets of its source too"
+        with pytest.raises(NotSupported, match="more than one budget"):
+            await AsyncConversation.create(spec, server=server.url, budget=[june, july])
 
 
 @pytest.mark.anyio

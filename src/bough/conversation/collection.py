@@ -322,6 +322,9 @@ async def _list_erased(
     if forks:
         erased |= {fork.id: fork for fork in await _list_descendants(store, cid)}
     pending = list(erased.values())
+    if not records:
+        with suppress(NotFound):  # it was deleted and left no row
+            pending.append(await store.peek(cid))
     while pending:
         for sub_agent in await _list_sub_agents(store, pending.pop()):
             for record in [sub_agent, *(await _list_descendants(store, sub_agent.id) if forks else ())]:
@@ -335,15 +338,20 @@ async def _list_sub_agents(store: EventStore, record: ConversationRecord) -> lis
     """Return the conversations of the tasks that a conversation itself started, without deleted ones."""
     from bough.events.model import TaskLinked  # loads pydantic, which commands that only read must not
 
-    # An imported log may name any conversation, also one that has nothing to do with it.
-    start = max(record.base, await store.count_imported(record.id))
-    records: list[ConversationRecord] = []
-    async for stored in store.read(record.id, start, kinds={"TaskLinked"}):
-        linked = stored.event
-        if isinstance(linked, TaskLinked) and linked.conversation is not None:
-            with suppress(NotFound):  # deleted, or of another owner
-                records.append(await store.get(linked.conversation))
-    return records
+    # A deleted conversation is read through its living forks, which share what is left of it.
+    readers = await _list_descendants(store, record.id) if record.deleted else [record]
+    records: dict[UUID, ConversationRecord] = {}
+    for reader in readers:
+        # An imported log may name any conversation, also one that has nothing to do with it.
+        imported = await store.count_imported(reader.id)
+        own_ranges = [(lo, hi) for owner, lo, hi in await store.lineage(reader.id) if owner == record.id]
+        for lo, hi in own_ranges:
+            async for stored in store.read(reader.id, max(lo, imported), hi, kinds={"TaskLinked"}):
+                linked = stored.event
+                if isinstance(linked, TaskLinked) and linked.conversation is not None:
+                    with suppress(NotFound):  # deleted, or of another owner
+                        records[linked.conversation] = await store.get(linked.conversation)
+    return list(records.values())
 
 
 async def delete_conversations(

@@ -18,7 +18,7 @@ from uuid import UUID
 from bough.errors import Conflict, InvalidInput, NotFound
 from bough.events.open import use_store
 from bough.events.side_tables import SideTables, Tables
-from bough.types import Json, new_id
+from bough.types import Json, JsonObject, new_id
 
 if TYPE_CHECKING:
     from bough.events.model import Usage
@@ -108,6 +108,10 @@ class Budget:
         """The bounds that are not None, by name."""
         bounds = {"usd": self.usd, "tokens": self.tokens, "requests": self.requests}
         return {name: bound for name, bound in bounds.items() if bound is not None}
+
+    def to_json(self) -> JsonObject:
+        """Return the id and the bounds as JSON."""
+        return {"id": self.id, **self.bounds}
 
     async def create(self, store: EventStore | str) -> None:
         """Record the budget in a store if it does not exist. Conversations do this when they get the budget.
@@ -335,6 +339,23 @@ async def record_budgets(store: EventStore, budgets: Sequence[Budget]) -> None:
         await store.transaction(BUDGETS, change)
     else:
         await store.transaction(BUDGETS, change, read_only=True)
+
+
+async def check_budgets(store: EventStore, budgets: Sequence[Budget]) -> None:
+    """Check that `record_budgets` would succeed. Writes nothing. Raises: see `record_budgets`."""
+
+    def check(tables: Tables) -> None:
+        for budget in budgets:
+            try:
+                account = read_account(tables, budget.id)
+            except NotFound:
+                if not budget.bounds:
+                    raise
+            else:
+                _require_same(budget, account)
+
+    if budgets:
+        await store.transaction(BUDGETS, check, read_only=True)
 
 
 def _require_same(budget: Budget, account: Account) -> None:

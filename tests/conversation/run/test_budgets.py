@@ -603,3 +603,41 @@ async def test_a_second_budget_that_refuses_frees_the_first(start: Start, store:
         assert (await conversation.run()).limit == limit
     usage = await wide.usage(store)
     assert (usage.requests, usage.in_flight) == (1, 0)
+
+
+async def test_a_fork_gets_a_budget_of_its_own(start: Start, store: EventStore, settings: Settings) -> None:
+    """It spends from the source's budget too; the source does not spend from the fork's."""
+    spec = agent(*[answer() for _ in range(9)])
+    conversation = await start(spec, budget=Budget(requests=5, id="june"))
+    fork = await conversation.fork(overrides={"budget": Budget(requests=1, id="fork")})
+    opened = await AsyncConversation.open(fork.id, store=store, agent=spec, settings=settings)
+    for each, limit in ((conversation, None), (fork, None), (opened, "budget.fork.requests")):
+        await each.send_message("go")
+        assert (await each.run()).limit == limit
+    assert [(await Budget(id=id).usage(store)).requests for id in ("june", "fork")] == [2, 1]
+    with pytest.raises(NotFound):
+        await conversation.fork(overrides={"budget": [Budget(id="unknown")]})
+
+
+async def test_a_budget_for_a_fork_of_a_log_that_nobody_adopted_is_refused(
+    start: Start, store: EventStore, settings: Settings
+) -> None:
+    """It would not be in force, because budgets that such a log names are not."""
+    spec = agent(*[answer() for _ in range(5)])
+    conversation = await start(spec)
+    await conversation.send_message("go")
+    bundle = io.BytesIO()
+    await store.export(conversation.id, bundle)
+    elsewhere = await open_store("memory:")
+    bundle.seek(0)
+    imported = (await elsewhere.import_(bundle)).id
+    opened = await AsyncConversation.open(imported, store=elsewhere, agent=spec, settings=settings)
+    overrides: Any = {"budget": Budget(requests=1, id="fork")}
+    with pytest.raises(Conflict):
+        await opened.fork(overrides=overrides)
+    await opened.adopt()
+    fork = await opened.fork(overrides=overrides)
+    assert fork.state.policies["budgets"] == ["fork"]
+    with pytest.raises(Conflict):
+        await opened.fork(at=1, overrides=overrides)
+    await elsewhere.aclose()

@@ -83,10 +83,19 @@ async def test_a_conversation_spends_a_budget_of_the_tenant(serving: Any) -> Non
         rest.post("/api/budgets", json={"id": "june", "requests": 1})
         async with connect(server) as client:
             assert (await call(client, "start_conversation", message="go", budget="june"))["answer"] == "one"
-            assert (await call(client, "start_conversation", message="go", budget="june"))["status"] == "paused"
+            paused = await call(client, "start_conversation", message="go", budget="june")
+            assert paused["status"] == "paused"
+            rest.post("/api/budgets", json={"id": "july", "requests": 1})
+            fork = await call(client, "fork_conversation", conversation=paused["id"], budget="july")
+            assert "july" in str(rest.get("/api/budgets/july").json()["id"])
+            turns = (await call(client, "list_turns", conversation=fork["id"]))["items"]
+            assert [(turn["message"]["content"][0]["text"], turn["reason"]) for turn in turns] == [
+                ("go", "budget.june.requests")
+            ]
             for wrong in ("none", "other/june"):
                 assert (await client.call_tool("start_conversation", {"message": "go", "budget": wrong})).is_error
-        assert len(rest.get("/api/conversations/search").json()["items"]) == 2
+            assert (await client.call_tool("list_turns", {"conversation": fork["id"], "first": 0})).is_error
+        assert len(rest.get("/api/conversations/search").json()["items"]) == 3
 
 
 async def test_resources_are_read_and_followed(serving: Any) -> None:
@@ -207,7 +216,7 @@ async def test_a_session_of_an_older_protocol_belongs_to_the_key_that_opened_it(
         http.post("/mcp", json={"jsonrpc": "2.0", "method": "notifications/initialized"}, headers=session)
         assert "start_conversation" in http.post("/mcp", json=listing, headers=session).text
         async with connect(server, one.text, mode="legacy") as client:
-            assert len((await client.list_tools()).tools) == 10
+            assert len((await client.list_tools()).tools) == 11
 
 
 async def test_a_narrow_key_sees_no_conversations_and_wrong_arguments_are_refused(serving: Any, new_key: Any) -> None:

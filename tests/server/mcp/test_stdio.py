@@ -72,7 +72,7 @@ async def test_a_conversation_is_started_forked_and_compared(folder: Path, bough
     async with connect(folder, bough_home, ["one", "two", "other"]) as client:
         hints = {tool.name: tool.annotations for tool in (await client.list_tools()).tools}
         reading = {name for name, hint in hints.items() if hint is not None and hint.read_only_hint}
-        assert reading == {"list_conversations", "compare_conversations", "get_task"}
+        assert reading == {"list_conversations", "compare_conversations", "list_turns", "get_task"}
         started = await _call(client, "start_conversation", message="first", title="A title")
         assert (started["status"], started["answer"]) == ("finished", "one")
         id = started["id"]
@@ -88,6 +88,12 @@ async def test_a_conversation_is_started_forked_and_compared(folder: Path, bough
         assert [item["id"] for item in listed["items"]] == [fork["id"]]
         rest = await _call(client, "list_conversations", limit=1, cursor=listed["next"])
         assert [item["title"] for item in rest["items"]] == ["A title"]
+        turns = await _call(client, "list_turns", conversation=id, limit=1)
+        assert [turn["output"] for turn in turns["items"]] == ["one"]
+        assert turns["items"][0]["message"]["content"][0]["text"] == "first"
+        following = await _call(client, "list_turns", conversation=id, first=turns["next"])
+        assert [turn["output"] for turn in following["items"]] == ["two"]
+        assert await _call(client, "list_turns", conversation=id, first=9) == {"items": [], "next": None}
 
 
 async def test_transcripts_events_skills_and_agents_are_resources(folder: Path, bough_home: Path) -> None:

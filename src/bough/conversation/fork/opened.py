@@ -16,10 +16,10 @@ from bough.conversation.log.state import State
 from bough.conversation.parts import Parts
 from bough.conversation.rules import Rules, RulesInForce
 from bough.conversation.skills import make_always_active_events
-from bough.errors import InvalidInput
+from bough.errors import Conflict, InvalidInput
 from bough.execution.base import Isolation
 from bough.guard import Secrets
-from bough.guard.budget import budgets_to_json
+from bough.guard.budget import budgets_to_json, check_budgets, parse_budgets, record_budgets
 from bough.guard.confirmation_policy import allows_change as allows_policy
 from bough.guard.limits import allows_change as allows_limits
 from bough.types import JsonObject
@@ -32,6 +32,7 @@ async def fork_opened(parts: Parts, request: ForkRequest) -> tuple[Parts, Writte
         See `AsyncConversation.fork`.
     """
     home = parts.environment.settings.home
+    await record_budgets(parts.journal.store, parse_budgets(request.overrides.get("budget")))
     written = await write_fork(parts.journal, parts.record, request, home, partial(_decide_contents, parts, request))
     fork = cast("WrittenFork", written)  # `_decide_contents` never returns None
     rules = None if fork.contents is None else fork.contents.rules
@@ -50,6 +51,7 @@ async def plan_opened(parts: Parts, request: ForkRequest) -> ForkPlan:
         See `AsyncConversation.fork`.
     """
     home = parts.environment.settings.home
+    await check_budgets(parts.journal.store, parse_budgets(request.overrides.get("budget")))
     plan = await plan_fork(parts.journal, request, home, partial(_decide_contents, parts, request))
     return cast("ForkPlan", plan)  # `_decide_contents` never returns None
 
@@ -61,6 +63,7 @@ def _decide_contents(parts: Parts, request: ForkRequest, cut: CutPoint, state: S
         state: The state at the cut.
 
     Raises:
+        Conflict: A budget is added to an imported log that nobody has adopted.
         InvalidInput: Scripts could write to a read-only workspace, the agent lacks a tool that a carried call needs, or
             an override would widen a rule.
     """
@@ -70,6 +73,10 @@ def _decide_contents(parts: Parts, request: ForkRequest, cut: CutPoint, state: S
             hint="run them in the sandbox, or fork with workspace=copy",
         )
     rules, present = _narrow_rules(parts, request, state), parts.journal.state
+    has_foreign_log = present.quarantined or (present.imported is not None and cut.at <= present.imported)
+    if request.overrides.get("budget") and has_foreign_log:
+        # Budgets that a foreign log names are not in force, so this one would not be either.
+        raise Conflict("a budget cannot be added before an imported conversation is adopted", hint="adopt it first")
     policies: JsonObject = {"executor": parts.environment.executor.name, **rules.to_json()}
     if "tools" in request.overrides or POLICY in state.policies or POLICY in present.policies:
         recorded_tools = _choose_recorded_tools(parts, request, cut, state)

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import NoneType
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, cast, get_args
 from uuid import UUID
 
 from bough.conversation.log.journal import Journal
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from bough.agents.spec import AgentSpec
     from bough.conversation.agent import AgentLike
     from bough.conversation.fork.workspace import WorkspacePolicy
-    from bough.guard import AllowList, HookSet, Limits, Policy, SecurityAnalyzer
+    from bough.guard import AllowList, Budget, HookSet, Limits, Policy, SecurityAnalyzer
 
 
 Pending: TypeAlias = Literal["close", "drop", "carry"]
@@ -168,7 +168,7 @@ def _require_not_started(call: ToolCall) -> None:
 
 
 class ForkOverrides(TypedDict, total=False):
-    """What a fork changes. Rules can only become stricter; hooks and analyzers are added to the source's.
+    """What a fork changes. Rules can only become stricter; hooks, analyzers and budgets are added to the source's.
 
     Attributes:
         tools: Where the results of tools come from. `recorded`: a call with the name and the arguments of a call that
@@ -184,6 +184,7 @@ class ForkOverrides(TypedDict, total=False):
     hooks: HookSet
     allow_list: AllowList
     limits: Limits
+    budget: Budget | Sequence[Budget]
 
 
 class ForkOptions(TypedDict, total=False):
@@ -341,6 +342,8 @@ def _to_json(value: Any) -> Any:
     """Return an override as JSON; a model object as its name."""
     if isinstance(value, str):
         return value
+    if isinstance(value, Sequence):
+        return [_to_json(item) for item in cast("Sequence[Any]", value)]
     to_json = getattr(value, "to_json", None)
     if to_json is not None:
         return to_json()

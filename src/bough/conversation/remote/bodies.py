@@ -19,6 +19,7 @@ from bough.events.model import ContentPart, ImagePart, TextPart
 from bough.events.record import ConversationFilter, ConversationRecord, MessageQuery, Order, SearchHit
 from bough.events.usage import NO_USAGE, ConversationUsage, round_to_nanos
 from bough.guard import Limits, SecurityAnalyzer, analyzer_from_json
+from bough.guard.budget import parse_budgets
 from bough.types import JsonObject, new_id
 
 _AGENT_FIELDS = frozenset({
@@ -67,8 +68,11 @@ def rules_body(rules: GivenRules) -> JsonObject:
     if (limits := rules.get("limits")) is not None:
         body["limits"] = limits_body(limits)
     hooks, allow_list, condenser = rules.get("hooks"), rules.get("allow_list"), rules.get("condenser")
-    if rules.get("budget"):
-        raise _make_unsupported_error("a budget", "use limits; the operator bounds tenants by quotas")
+    budgets = parse_budgets(rules.get("budget"))
+    if len(budgets) > 1:
+        raise _make_unsupported_error("more than one budget", "give one; a fork adds another")
+    if budgets:
+        body["budget"] = budgets[0].to_json()
     if rules.get("keep_files") is False:
         raise _make_unsupported_error("keep_files", "the operator sets keep_files in the server's home")
     if hooks is not None and hooks.hooks:
@@ -231,7 +235,7 @@ def require_same_conversation(document: JsonObject, body: JsonObject) -> None:
         Conflict: The agent or a rule differs. Opening a conversation over HTTP replaces neither.
     """
     differing = _agent_difference(document["spec"], body.get("agent"))
-    for name in ("allow_list", "condenser"):  # servers do not return them, so they cannot be compared
+    for name in ("allow_list", "condenser", "budget"):  # servers do not return them, so they cannot be compared
         differing = differing or (name if body.get(name) is not None else None)
     for name in ("confirmation_policy", "limits"):
         requested: JsonObject = body.get(name) or {}

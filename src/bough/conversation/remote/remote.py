@@ -15,6 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from types import NoneType
 from typing import IO, Any, Literal, Self, Unpack, cast, overload
+from urllib.parse import quote
 from uuid import UUID
 
 from bough.conversation.agent import AgentLike, AgentOf
@@ -267,8 +268,8 @@ class RemoteConversation(RemoteRuns[T]):
         raise NotSupported("messages are prepared by the server", hint="use send_message")
 
     async def read_file(self, digest: str) -> bytes:
-        """Raise `NotSupported`: images and files of messages are not read over HTTP. `export` has them."""
-        raise NotSupported("images and files of messages are not read over HTTP", hint="export the conversation")
+        """Return the bytes of an image or file of a message or result; see `AsyncConversation.read_file`."""
+        return await self._transport.read(f"{self._path}/attachments/{quote(digest, safe='')}")
 
     async def ask(self, question: str) -> str:
         """Return the model's answer to a question about the conversation. Neither is recorded in the log."""

@@ -100,6 +100,20 @@ class ServerTransport:
             wait = min(wait * 2, _LONGEST_WAIT_SECONDS)
         raise AssertionError("the last try returns or raises")
 
+    async def read(self, path: str) -> bytes:
+        """Send a GET, and return the bytes of the response.
+
+        Raises:
+            BoughError: The server responded with an error.
+            Unavailable: The server cannot be reached, or the connection broke.
+        """
+        try:
+            async with self._http.stream("GET", path) as response:
+                await _require_success(response)
+                return await response.aread()
+        except httpx2.TransportError as error:
+            raise self._unreachable(error) from error
+
     async def download(self, path: str, body: Any, file: IO[bytes]) -> None:
         """Send a POST, and write the response to a file as it arrives.
 

@@ -243,6 +243,7 @@ class Overrides(Form):
     confirmation_policy: PolicyForm | None = None
     security_analyzer: dict[str, Any] | None = None
     limits: LimitsForm | None = None
+    budget: BudgetId | BudgetForm | None = None
     allow_list: AllowForm | None = None
 
 

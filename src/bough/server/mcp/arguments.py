@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from bough.conversation.log.recorded_tools import ToolSource
 from bough.events.record import Status
-from bough.server.bodies.base import Reason, Tags, Title
+from bough.server.bodies.base import MAX_SEQ, Reason, Tags, Title
 from bough.server.bodies.conversations import Message, ModelName
 from bough.server.bodies.rules import BudgetId
 
@@ -61,6 +61,7 @@ class ForkArguments(ToolArguments):
     tools: ToolSource | None = Field(
         default=None, description="`recorded`: tools do not run; calls are answered as the source's log has it."
     )
+    budget: BudgetId | None = Field(default=None, description="A budget that exists, from which the fork spends too.")
     reason: Reason | None = None
     run: bool = False
 
@@ -81,6 +82,14 @@ class ListArguments(ToolArguments):
     project: str | None = Field(default=None, description="The project that the conversations belong to.")
     limit: int = Field(default=20, ge=1, le=100)
     cursor: str | None = None
+
+
+class TurnsArguments(ToolArguments):
+    """Arguments of `list_turns`."""
+
+    conversation: UUID
+    first: int = Field(default=1, ge=1, le=MAX_SEQ, description="The number of the first turn to return.")
+    limit: int = Field(default=20, ge=1, le=100)
 
 
 class DecideArguments(ToolArguments):

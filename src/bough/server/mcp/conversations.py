@@ -12,6 +12,7 @@ import anyio
 
 from bough.agents.spec import AgentSpec
 from bough.conversation import AsyncConversation, Comparison, Delta, ForkOverrides, State, Turn, Update
+from bough.conversation.log.turns import read_turn_page
 from bough.conversation.rules import GivenRules
 from bough.errors import BoughError, InvalidInput, hide_places
 from bough.events.model import ErrorRaised, ModelResponded, ToolCalled
@@ -19,6 +20,7 @@ from bough.events.record import ConversationFilter, Page
 from bough.events.store import EventStore
 from bough.guard import Budget
 from bough.guard.budget import join_budgets, parse_budgets
+from bough.server.bodies.rules import make_budget
 from bough.server.mcp.arguments import (
     CompareArguments,
     DecideArguments,
@@ -29,6 +31,7 @@ from bough.server.mcp.arguments import (
     SendArguments,
     StartArguments,
     TaskArguments,
+    TurnsArguments,
 )
 from bough.settings import Settings
 from bough.tasks import Task, TaskBroker
@@ -83,6 +86,10 @@ class McpConversations(ABC, Generic[C]):
     @abstractmethod
     async def list(self, arguments: ListArguments, progress: Progress) -> JsonObject:
         """Return a page of conversations, most recently updated first."""
+
+    @abstractmethod
+    async def turns(self, arguments: TurnsArguments, progress: Progress) -> JsonObject:
+        """Return a page of a conversation's turns, in order."""
 
     @abstractmethod
     async def delegate(self, arguments: DelegateArguments, progress: Progress) -> JsonObject:
@@ -163,6 +170,10 @@ class LocalConversations(McpConversations[AsyncConversation]):
     async def list(self, arguments: ListArguments, progress: Progress) -> JsonObject:
         """Return a page of conversations, most recently updated first."""
         return describe_page(await self._store.list(parse_filter(arguments), arguments.cursor, arguments.limit))
+
+    async def turns(self, arguments: TurnsArguments, progress: Progress) -> JsonObject:
+        """Return a page of a conversation's turns, in order."""
+        return await read_turns(self._store, arguments)
 
     async def delegate(self, arguments: DelegateArguments, progress: Progress) -> JsonObject:
         """Delegate work to an agent, in a new conversation."""
@@ -325,6 +336,14 @@ def describe_page(page: Page) -> JsonObject:
     return {"items": items, "next": page.next_cursor}
 
 
+async def read_turns(store: EventStore, arguments: TurnsArguments) -> JsonObject:
+    """Return a page of turns as a tool's result; `next` is the number of the first turn of the next page."""
+    id = arguments.conversation
+    head = (await store.get(id)).head
+    turns, next_turn = await read_turn_page(store, id, arguments.first, arguments.limit, head=head)
+    return {"items": [turn.as_json() for turn in turns], "next": next_turn}
+
+
 def describe_task(task: Task) -> JsonObject:
     """Return a task as a tool's result."""
     described: JsonObject = {"task": task.id, "state": task.state.value, "result": task.result}
@@ -349,9 +368,15 @@ def parse_until(arguments: CompareArguments) -> Turn | None:
     return None if arguments.until is None else Turn(arguments.until)
 
 
-def parse_overrides(arguments: ForkArguments) -> ForkOverrides:
-    """Return the settings in which the fork differs from its source."""
-    return cast("ForkOverrides", arguments.model_dump(include={"model", "system_prompt", "tools"}, exclude_none=True))
+def parse_overrides(arguments: ForkArguments, owner: str | None = None) -> ForkOverrides:
+    """Return the settings in which the fork differs from its source.
+
+    Args:
+        owner: The tenant whose budget `budget` names.
+    """
+    overrides = arguments.model_dump(include={"model", "system_prompt", "tools"}, exclude_none=True)
+    budget = {} if arguments.budget is None else {"budget": make_budget(owner, arguments.budget)}
+    return cast("ForkOverrides", overrides | budget)
 
 
 def parse_filter(arguments: ListArguments) -> ConversationFilter:

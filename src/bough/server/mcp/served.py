@@ -24,6 +24,7 @@ from bough.server.mcp.arguments import (
     ListArguments,
     StartArguments,
     TaskArguments,
+    TurnsArguments,
 )
 from bough.server.mcp.conversations import (
     McpConversations,
@@ -38,6 +39,7 @@ from bough.server.mcp.conversations import (
     parse_filter,
     parse_overrides,
     parse_until,
+    read_turns,
 )
 from bough.tasks import Task
 from bough.tasks.state import STOPPED_STATES
@@ -74,6 +76,11 @@ class ServedConversations(McpConversations[UUID]):
         """Return a page of the tenant's conversations, most recently updated first."""
         self._access.caller.require("read", "conversations")
         return describe_page(await self._access.store.list(parse_filter(arguments), arguments.cursor, arguments.limit))
+
+    async def turns(self, arguments: TurnsArguments, progress: Progress) -> JsonObject:
+        """Return a page of a conversation's turns, in order."""
+        self._access.caller.require("read", "conversations")
+        return await read_turns(self._access.store, arguments)
 
     async def delegate(self, arguments: DelegateArguments, progress: Progress) -> JsonObject:
         """Delegate work to an agent of the server, in a new conversation."""
@@ -128,7 +135,7 @@ class ServedConversations(McpConversations[UUID]):
     async def _fork(self, source: UUID, arguments: ForkArguments) -> tuple[UUID, int]:
         access = self._access
         options = {"at": parse_cut(arguments), "title": arguments.title, "reason": arguments.reason}
-        spec = ForkSpec(overrides=parse_overrides(arguments), options=options)
+        spec = ForkSpec(overrides=parse_overrides(arguments, access.caller.owner), options=options)
         new_fork = await fork(access, await access.store.get(source), spec)
         return new_fork.record.id, new_fork.state.base
 

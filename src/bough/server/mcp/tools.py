@@ -19,6 +19,7 @@ from bough.server.mcp.arguments import (
     StartArguments,
     TaskArguments,
     ToolArguments,
+    TurnsArguments,
 )
 from bough.server.mcp.conversations import McpConversations, Progress
 from bough.types import JsonObject
@@ -85,6 +86,9 @@ _ALL = (
           "Return what two conversations share, and where they diverge. Changes nothing.", reads_only=True),
     ServedTool("list_conversations", ListArguments, "list",
           "List conversations, most recently updated first. Changes nothing.", reads_only=True),
+    ServedTool("list_turns", TurnsArguments, "turns",
+          "Return what was said, called and answered in a conversation, turn by turn. Changes nothing.",
+          reads_only=True),
     ServedTool("decide", DecideArguments, "decide",
           "Approve, reject or answer a tool call that waits for a person, and continue the run."),
     ServedTool(DELEGATE, DelegateArguments, "delegate",

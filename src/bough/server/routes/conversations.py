@@ -16,6 +16,8 @@ from bough.conversation.fork.compare_turns import compare_turns
 from bough.conversation.fork.orphans import remove_made
 from bough.conversation.log.turns import read_turn_page
 from bough.errors import Conflict, InvalidInput, NotFound
+from bough.events.blob.blob import read_file
+from bough.events.content import image_type
 from bough.events.model import StateChanged
 from bough.events.record import ConversationFilter, ConversationRecord, DeleteMode, MessageQuery, Order, Page
 from bough.server.access import Access, Reader, Writer
@@ -197,6 +199,17 @@ async def list_turns(id: ConversationId, query: Annotated[TurnPage, Query()], ac
     first = int(query.page_id)
     turns, following = await read_turn_page(access.store, id, first, query.limit, head=record.head)
     return answer_page([turn.as_json() for turn in turns], None if following is None else str(following))
+
+
+@routes.get("/api/conversations/{id}/attachments/{sha256}", response_class=Response)
+async def read_attachment(id: ConversationId, sha256: str, access: Reader) -> Response:
+    """Return the bytes of an image or file of a message or a tool's result. Browsers display images only."""
+    content = await read_file(access.store, id, sha256)
+    image = image_type(content)
+    headers = {"X-Content-Type-Options": "nosniff"}
+    if image is None:
+        headers["Content-Disposition"] = f'attachment; filename="{sha256}"'
+    return Response(content, media_type=image or "application/octet-stream", headers=headers)
 
 
 @routes.get("/api/conversations/{id}/compare/{other}")

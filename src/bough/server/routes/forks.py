@@ -24,6 +24,7 @@ from bough.server.bodies.conversations import Fork, Overrides, drop_unset
 from bough.server.bodies.fork_preview import ForkPreview, describe_plan
 from bough.server.bodies.info import ConversationInfo
 from bough.server.bodies.openhands_events import parse_id
+from bough.server.bodies.rules import make_budget
 from bough.server.bounds.etag import IdempotencyKey, IfMatch, compute_digest, id_from_key, require_match
 from bough.server.conversations.agents import ResolvedAgent, mask_keys, resolve_agent
 from bough.server.conversations.conversation import find_existing, info_of_new, info_of_record
@@ -82,7 +83,7 @@ async def fork_conversation(
 async def preview_fork(access: Access, source: ConversationRecord, body: Fork) -> ForkPreview:
     """Return what a fork would keep and inherit. Writes nothing. Raises what the fork would raise."""
     agent = await _read_agent(access, source, body)
-    return describe_plan(source, await plan(access, source, _read_spec(body, agent)))
+    return describe_plan(source, await plan(access, source, _read_spec(access, body, agent)))
 
 
 async def _create_fork(access: Access, source: ConversationRecord, plan: Fork, id: UUID | None, digest: str) -> NewFork:
@@ -90,7 +91,7 @@ async def _create_fork(access: Access, source: ConversationRecord, plan: Fork, i
     config: JsonObject = {"request": digest}
     if agent is not None and agent.posted is not None:
         config["posted"] = (source.config.get("posted") or {}) | agent.posted
-    spec = _read_spec(plan, agent)
+    spec = _read_spec(access, plan, agent)
     new_fork = await fork(access, source, replace(spec, about=config, options=spec.options | {"id": id}))
     if agent is None:
         return new_fork
@@ -111,14 +112,14 @@ async def _read_agent(access: Access, source: ConversationRecord, body: Fork) ->
     return None if body.agent is None else resolve_agent(access, parse_agent(body.agent))
 
 
-def _read_spec(body: Fork, agent: ResolvedAgent | None) -> ForkSpec:
+def _read_spec(access: Access, body: Fork, agent: ResolvedAgent | None) -> ForkSpec:
     names = {"id", "title", "tags", "reset_metrics", "snap", "pending", "inherit_tags", "workspace", "reason"}
     options: dict[str, Any] = {name: getattr(body, name) for name in names}
     options["at"] = body.at if body.from_event_id is None else parse_id(body.from_event_id).event
     return ForkSpec(
         agent=None if agent is None else agent.spec,
         api_key=None if agent is None else agent.api_key,
-        overrides=_parse_overrides(body.overrides),
+        overrides=_parse_overrides(access, body.overrides),
         options=options,
     )
 
@@ -133,8 +134,9 @@ async def _apply_agent(access: Access, fork: NewFork, agent: ResolvedAgent) -> N
         await access.services.sealed.put(record, state.policies, {MODEL_KEY: agent.api_key})
 
 
-def _parse_overrides(overrides: Overrides | None) -> ForkOverrides:
+def _parse_overrides(access: Access, overrides: Overrides | None) -> ForkOverrides:
     if overrides is None:
         return ForkOverrides()
     agent = overrides.model_dump(include={"model", "system_prompt", "tools"}, exclude_none=True)
-    return cast("ForkOverrides", {**agent, **parse_rules(overrides)})
+    budget = {} if overrides.budget is None else {"budget": make_budget(access.caller.owner, overrides.budget)}
+    return cast("ForkOverrides", {**agent, **parse_rules(overrides), **budget})
