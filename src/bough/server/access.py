@@ -9,16 +9,15 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
-from typing import Annotated, TypeAlias
+from typing import Annotated, Protocol, TypeAlias
 
 from fastapi import Depends, Request, WebSocket
 from starlette.requests import HTTPConnection
 
 from bough.errors import BoughError, Unauthenticated
 from bough.server.auth.caller import Caller, Role
+from bough.server.auth.cookies import CSRF_HEADER, read_session, require_own_page
 from bough.server.auth.owned import OwnedStore
-from bough.server.auth.sessions import CSRF_HEADER, read_session, require_own_page
-from bough.server.live.broadcast import Broadcast
 from bough.server.requests.routing import NeedsKey
 from bough.server.services import Services
 
@@ -102,6 +101,7 @@ class Right(NeedsKey):
         return granted[self]
 
 
+SignedIn: TypeAlias = Annotated[Access, Depends(Right("read"))]
 Reader: TypeAlias = Annotated[Access, Depends(Right("read", "conversations"))]
 Writer: TypeAlias = Annotated[Access, Depends(Right("write", "conversations"))]
 Approver: TypeAlias = Annotated[Access, Depends(Right("write", "conversations", "approve"))]
@@ -141,11 +141,19 @@ async def wait_refused(access: Access) -> None:
             continue  # the store is unavailable, and the key may still be valid: keep the stream open
 
 
+class Wakeable(Protocol):
+    """A source of a stream, which can be told to look again."""
+
+    def wake(self) -> None:
+        """Wake all readers."""
+        ...
+
+
 @contextlib.asynccontextmanager
-async def watch_key(access: Access, broadcast: Broadcast) -> AsyncGenerator[Callable[[], bool]]:
+async def watch_key(access: Access, source: Wakeable) -> AsyncGenerator[Callable[[], bool]]:
     """Yield a function that returns whether the key of a stream has become invalid."""
     refusal = asyncio.create_task(wait_refused(access), name="key of a stream")
-    refusal.add_done_callback(lambda _: broadcast.wake())  # a reader that waits for events would not notice it
+    refusal.add_done_callback(lambda _: source.wake())  # a reader that waits for events would not notice it
     try:
         yield refusal.done
     finally:

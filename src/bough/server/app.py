@@ -21,9 +21,10 @@ from bough.guard.hook_file import load_hooks
 from bough.server.a2a.endpoint import PATHS as A2A_PATHS
 from bough.server.a2a.endpoint import ROOT_PATHS as A2A_ROOT_PATHS
 from bough.server.a2a.endpoint import A2AEndpoint, describe_for_push
-from bough.server.auth.keys import Keys, KeyTable
+from bough.server.auth.keys import KeyTable
 from bough.server.auth.origin import CrossOrigin, HostOrigin
 from bough.server.auth.sealed import SealedSecrets, SecretBox
+from bough.server.auth.verification import Keys
 from bough.server.bodies.openhands_events import OpenHandsEvents
 from bough.server.bounds.conversations import ConversationLimits
 from bough.server.bounds.limits import RequestLimits
@@ -57,10 +58,12 @@ from bough.server.routes import (
     keys,
     meta,
     runs,
+    session,
     skills,
     sockets,
     tasks,
     transfer,
+    updates,
     usage,
     webhooks,
 )
@@ -78,8 +81,8 @@ Agents = Mapping[str, AgentSpec] | Iterable[AgentSpec]
 
 # `runs` comes last, because its last route matches every remaining path below a conversation.
 _ROUTERS = (
-    meta, health, keys, webhooks, usage, budgets, tasks, skills, evals, approvals, transfer, conversations, forks,
-    events, sockets, commands, files, git, runs,
+    meta, health, session, updates, keys, webhooks, usage, budgets, tasks, skills, evals, approvals, transfer,
+    conversations, forks, events, sockets, commands, files, git, runs,
 )  # fmt: skip
 
 
@@ -92,6 +95,7 @@ def create_app(
     bind: str = "127.0.0.1",
     transcript: Transcript | None = None,
     a2a_agent: str | None = None,
+    keys: type[Keys] = Keys,
 ) -> FastAPI:
     """Return the application of an agent server.
 
@@ -102,11 +106,12 @@ def create_app(
         bind: The address that the server listens on, which becomes an accepted `Host`.
         transcript: Writes a conversation as a document for people; None writes plain text.
         a2a_agent: The agent that A2A serves at the root; None serves every agent below `/a2a/`.
+        keys: What verifies the keys of callers.
     """
     settings = settings or Settings.load()
     server = server or ServerSettings.load(settings)
     all_agents = load_configured(settings) | _by_name(agents)
-    plan = _Plan(settings, server, all_agents, store, transcript, Metrics(), A2AEndpoint(a2a_agent))
+    plan = _Plan(settings, server, all_agents, store, transcript, Metrics(), keys, A2AEndpoint(a2a_agent))
     app = FastAPI(
         title="bough agent server",
         version=bough.__version__,
@@ -169,6 +174,7 @@ class _Plan:
     given_store: StoreAdmin | None
     transcript: Transcript | None
     metrics: Metrics
+    keys: type[Keys]
     a2a: A2AEndpoint
     mcp: McpEndpoint = field(default_factory=McpEndpoint)
 
@@ -196,7 +202,7 @@ class _Plan:
             exit_stack.push_async_callback(services.runs.aclose, self.server.shutdown_seconds)
             await exit_stack.enter_async_context(self.mcp.live())
             await exit_stack.enter_async_context(self._deliver_webhooks(services))
-            services.on_drain.append(self.mcp.drain)
+            services.on_drain += [self.mcp.drain, services.feeds.drain]
             yield
             services.draining = True
 
@@ -233,7 +239,7 @@ class _Plan:
             server=server,
             store=store,
             metrics=metrics,
-            keys=Keys(KeyTable(store), metrics),
+            keys=self.keys(KeyTable(store), metrics),
             sealed=sealed,
             limits=RequestLimits(rules, metrics),
             rules=rules,

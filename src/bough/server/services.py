@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from bough.events.store import StoreAdmin
-from bough.server.auth.keys import Keys
 from bough.server.auth.sealed import SealedSecrets
+from bough.server.auth.verification import Keys
 from bough.server.bodies.events import EventForm, OurEvents
 from bough.server.bounds.conversations import ConversationLimits
 from bough.server.bounds.limits import RequestLimits
@@ -19,6 +19,7 @@ from bough.server.environment.commands import Commands, SharedExecutor
 from bough.server.environment.workspaces import Workspaces
 from bough.server.health import MachineHealth
 from bough.server.live.broadcast import Broadcasts
+from bough.server.live.updates import TenantFeeds
 from bough.server.metrics import Metrics
 from bough.server.outbound.webhooks import Webhooks
 from bough.server.runs import Runs
@@ -62,6 +63,7 @@ class Services:
     health: MachineHealth
     event_form: EventForm
     transcript: Transcript | None = None
+    feeds: TenantFeeds = field(default_factory=TenantFeeds)
     our_events: EventForm = field(default_factory=OurEvents)
     clock: Clock = field(default_factory=SystemClock)
     draining: bool = False

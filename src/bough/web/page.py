@@ -22,8 +22,8 @@ from starlette.types import Scope
 import bough
 from bough.errors import BoughError
 from bough.html.environment import make_environment
-from bough.server.access import Access, authenticate
-from bough.server.auth.sessions import CSRF_FIELD, CSRF_HEADER, make_csrf_token, read_session, require_own_page
+from bough.server.access import Access, authenticate, read_services
+from bough.server.auth.cookies import CSRF_FIELD, CSRF_HEADER, make_csrf_token, read_session, require_own_page
 from bough.server.bodies.conversations import ConversationQuery
 from bough.server.requests.problems import answer_to, read_request_id
 from bough.server.routes.conversations import count_conversations
@@ -31,6 +31,7 @@ from bough.types import JsonObject
 from bough.web.assets import COMMON_MODULES, Assets
 from bough.web.screen import Action, HtmlPart, Visit, WebScreen
 from bough.web.screens import ACTIONS, PARTS, SCREENS
+from bough.web.signin import TicketKeys, enter, sign_in, sign_out
 
 _HEADERS: Mapping[str, str] = {
     "X-Content-Type-Options": "nosniff",
@@ -77,6 +78,12 @@ class WebPage:
     def make_routes(self) -> list[Route]:
         """Return the routes of all screens, actions, parts and static files."""
         routes = [Route("/static/{version}/{name}", self._serve_static, include_in_schema=False)]
+        routes += [
+            Route("/signin", self._explain_errors(_skip_sign_in), methods=["GET"], include_in_schema=False),
+            Route("/signin", self._explain_errors(_sign_in), methods=["POST"], include_in_schema=False),
+            Route("/signout", self._explain_errors(_sign_out), methods=["POST"], include_in_schema=False),
+            Route("/enter/{ticket}", self._explain_errors(_enter), methods=["GET"], include_in_schema=False),
+        ]
         routes += [
             _HtmlRoute(screen.path, self._make_screen(screen), methods=["GET"], include_in_schema=False)
             for screen in SCREENS
@@ -168,7 +175,9 @@ class WebPage:
             "waiting": None,
             "query": request.query_params,
             "problem": problem,
-            "next": request.url.path,
+            "next": request.url.path if request.method == "GET" else "/",
+            "tried": request.method == "POST" and request.url.path == "/signin",
+            "has_tickets": isinstance(read_services(request).keys, TicketKeys),
         }
         headers = {name: refused.headers[name] for name in ("Retry-After", "Allow") if name in refused.headers}
         return self._render(request, template, context, COMMON_MODULES, status=refused.status_code, headers=headers)
@@ -215,6 +224,31 @@ class WebPage:
             return Response(asset.content, media_type=asset.media_type, headers=_IMMUTABLE)
         headers = {**_IMMUTABLE, "Content-Encoding": "gzip", "Vary": "Accept-Encoding"}
         return Response(asset.compressed, media_type=asset.media_type, headers=headers)
+
+
+async def _skip_sign_in(request: Request) -> Response:
+    """Go on if the caller needs no sign-in; the error of a caller who does is shown as its form."""
+    await _authenticate(request)
+    return RedirectResponse("/", 303, headers=_HEADERS)
+
+
+async def _sign_in(request: Request) -> Response:
+    return _with_headers(await sign_in(request))
+
+
+async def _sign_out(request: Request) -> Response:
+    access = await _authenticate(request)
+    _require_own_form(request, await request.form(max_files=0, max_fields=_MAX_FIELDS))
+    return _with_headers(await sign_out(request, access.caller))
+
+
+async def _enter(request: Request) -> Response:
+    return _with_headers(await enter(request))
+
+
+def _with_headers(response: Response) -> Response:
+    response.headers.update(_HEADERS)
+    return response
 
 
 async def _authenticate(request: Request) -> Access:

@@ -26,6 +26,7 @@ class Caller:
     Attributes:
         key: Id of the key; None if the server has no keys and trusts everyone on this machine.
         name: Name of the key, recorded as the author of a change.
+        session: Id of the session of a browser, which was opened with the key; None for other callers.
     """
 
     tenant: str = LOCAL
@@ -33,6 +34,7 @@ class Caller:
     name: str = "local"
     role: Role = "admin"
     scopes: frozenset[str] = field(default=SCOPES)
+    session: str | None = None
 
     @property
     def owner(self) -> str | None:

@@ -1,4 +1,4 @@
-"""Creating, storing and verifying API keys. While a store has no key, every caller is the tenant `local`.
+"""Creating and storing API keys.
 
 A key is `bough_<8 hexadecimal digits>_<43 characters>`. The store contains the SHA-256 of the whole text: 256 random
 bits need no slow hash, and a slow hash would allow denial of service.
@@ -12,36 +12,34 @@ import hmac
 import json
 import re
 import secrets
-import time
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from bough.errors import Conflict, InvalidInput, LimitExceeded, NotFound, PermissionDenied, Unauthenticated
+from bough.errors import Conflict, InvalidInput, LimitExceeded, NotFound, PermissionDenied
 from bough.events.record import moment
 from bough.events.side_tables import SideTables, Tables
 from bough.events.store import EventStore
 from bough.server.auth.caller import LOCAL, ROLES, SCOPES, Caller, Role
 
 if TYPE_CHECKING:
-    from bough.server.metrics import Metrics
+    pass
 
 SERVER = SideTables("server", "bough.server.sql")
 """The server's side tables."""
 
-_KEY_TEXT = re.compile(r"bough_([0-9a-f]{8})_[A-Za-z0-9_-]{43}")
 _TENANT_NAME = re.compile(r"[a-z0-9_-]{1,64}")
 REPEATED_SECONDS = 24 * 60 * 60
 """How long a repeated request with the same `Idempotency-Key` returns the secret that the first one created."""
 
-_CACHE_SECONDS = 1.0
-_MAX_CACHED = 10_000
-_TOUCH_INTERVAL_SECONDS = 60.0
-_MAX_WRONG_PER_MINUTE = 10
+SESSION = timedelta(hours=12)
+"""The longest life of a session."""
+
+IDLE = timedelta(minutes=30)
+"""A session ends when it was not used for so long."""
+
 _MAX_TENANT_KEYS = 100
-_NO_DIGEST = bytes(32)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,11 +71,50 @@ class NewKey:
     is_new: bool = True
 
 
+class KeyRow(NamedTuple):
+    """The row of a key or session. All times are microseconds since 1970.
+
+    Attributes:
+        disabled: When the tenant was disabled.
+        parent: For a session, the key that opened it; None for a key.
+        used: When it was used last, or created.
+        now: The store's time.
+    """
+
+    tenant: str
+    name: str
+    digest: bytes
+    role: Role
+    scopes: str
+    expires: int | None
+    revoked: int | None
+    disabled: int | None
+    parent: str | None
+    used: int
+    parent_expires: int | None
+    parent_revoked: int | None
+    now: int
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether it opens the server. A session ends with its key, and when nobody uses it."""
+        if self.revoked is not None or self.disabled is not None or _is_past(self.expires, self.now):
+            return False
+        if self.parent is None:
+            return True
+        is_idle = self.now - self.used >= IDLE // timedelta(microseconds=1)
+        return not is_idle and self.parent_revoked is None and not _is_past(self.parent_expires, self.now)
+
+
+def _is_past(time: int | None, now: int) -> bool:
+    return time is not None and time <= now
+
+
 class KeyTable:
     """The table of keys in a store."""
 
     def __init__(self, store: EventStore) -> None:
-        self._store = store
+        self.store = store
 
     async def create(
         self,
@@ -103,8 +140,8 @@ class KeyTable:
                 day old.
         """
         _check_fields(name, tenant, role, scopes)
-        text = texts[0] if texts else _new_text()
-        id = _read_id(text)
+        text = texts[0] if texts else new_key_text()
+        id = read_key_id(text)
         scope_json = json.dumps(sorted(scopes))
 
         def add(tables: Tables) -> NewKey:
@@ -122,14 +159,14 @@ class KeyTable:
             tables.run("server.add_tenant", id=tenant, now=now)
             expires_at = None if expires is None else now + expires // timedelta(microseconds=1)
             parameters: dict[str, Any] = {"tenant": tenant, "label": name, "role": role, "scopes": scope_json}
-            tables.run("server.add_key", id=id, digest=_digest(text), now=now, expires=expires_at, **parameters)
+            tables.run("server.add_key", id=id, digest=hash_key(text), now=now, expires=expires_at, **parameters)
             return NewKey(id=id, text=text, tenant=tenant)
 
-        return await self._store.transaction(SERVER, add)
+        return await self.store.transaction(SERVER, add)
 
     async def list(self, tenant: str | None = None) -> list[KeyInfo]:
         """Return the keys of a tenant, or of all tenants."""
-        rows = await self._store.transaction(
+        rows = await self.store.transaction(
             SERVER, lambda tables: tables.run("server.keys", tenant=tenant), read_only=True
         )
         return [_make_key_info(row) for row in rows]
@@ -144,7 +181,7 @@ class KeyTable:
         def revoke(tables: Tables) -> bool:
             return bool(tables.run("server.revoke", id=id, tenant=tenant, now=tables.now()))
 
-        if not await self._store.transaction(SERVER, revoke):
+        if not await self.store.transaction(SERVER, revoke):
             raise NotFound("there is no active key with this id", hint="`bough keys list` shows the keys")
 
     async def rotate(
@@ -166,15 +203,15 @@ class KeyTable:
             NotFound: No active key has this id, or the key belongs to another tenant.
             Conflict: The same request created a key earlier, and that key was revoked or is more than a day old.
         """
-        text = texts[0] if texts else _new_text()
-        new_id = _read_id(text)
+        text = texts[0] if texts else new_key_text()
+        new_id = read_key_id(text)
 
         def rotate(tables: Tables) -> NewKey | None:
             row = tables.one("server.key", id=id)
             if row is None:
                 return None
-            key_tenant, name, _, role, scope_json, expires, revoked, _ = row
-            if revoked is not None or (tenant is not None and key_tenant != tenant):
+            key_tenant, name, _, role, scope_json, expires, revoked, _, parent, *_ = row
+            if revoked is not None or parent is not None or (tenant is not None and key_tenant != tenant):
                 return None
             if check is not None:
                 check(role, json.loads(scope_json))
@@ -184,25 +221,25 @@ class KeyTable:
                 return existing_key
             now = tables.now()
             parameters: dict[str, Any] = {"tenant": key_tenant, "label": name, "role": role, "scopes": scope_json}
-            tables.run("server.add_key", id=new_id, digest=_digest(text), now=now, expires=expires, **parameters)
+            tables.run("server.add_key", id=new_id, digest=hash_key(text), now=now, expires=expires, **parameters)
             tables.run("server.expire", id=id, expires=now + grace // timedelta(microseconds=1))
             return NewKey(id=new_id, text=text, tenant=key_tenant)
 
-        new_key = await self._store.transaction(SERVER, rotate)
+        new_key = await self.store.transaction(SERVER, rotate)
         if new_key is None:
             raise NotFound("there is no active key with this id", hint="`bough keys list` shows the keys")
         return new_key
 
     async def any(self) -> bool:
         """Whether a key was ever created. Revoked keys count: the first key permanently ends the mode without keys."""
-        row = await self._store.transaction(
+        row = await self.store.transaction(
             SERVER, lambda tables: tables.one("server.count_keys"), read_only=True, small=True
         )
         return row is not None and row[0] > 0
 
     async def tenants(self) -> list[tuple[str, datetime, datetime | None]]:
         """Return the id of each tenant, when it was created, and when it was disabled (None if it is enabled)."""
-        rows = await self._store.transaction(SERVER, lambda tables: tables.run("server.tenants"), read_only=True)
+        rows = await self.store.transaction(SERVER, lambda tables: tables.run("server.tenants"), read_only=True)
         return [(row[0], moment(row[1]), None if row[2] is None else moment(row[2])) for row in rows]
 
     async def set_disabled(self, tenant: str, *, disabled: bool) -> None:
@@ -215,138 +252,21 @@ class KeyTable:
         def change(tables: Tables) -> bool:
             return bool(tables.run("server.set_disabled", id=tenant, disabled=tables.now() if disabled else None))
 
-        if not await self._store.transaction(SERVER, change):
+        if not await self.store.transaction(SERVER, change):
             raise NotFound("there is no such tenant", hint="`bough keys list` shows the tenants of keys")
 
-    async def find(self, id: str) -> tuple[Any, ...] | None:
-        """Return the columns of a key, followed by the store's time; None if no key has the id."""
+    async def find(self, id: str) -> KeyRow | None:
+        """Return the row of a key or session; None if none has the id."""
 
-        def read_row(tables: Tables) -> tuple[Any, ...] | None:
+        def read_row(tables: Tables) -> KeyRow | None:
             row = tables.one("server.key", id=id)
-            return None if row is None else (*row, tables.now())
+            return None if row is None else KeyRow._make((*row, tables.now()))
 
-        return await self._store.transaction(SERVER, read_row, read_only=True, small=True)
+        return await self.store.transaction(SERVER, read_row, read_only=True, small=True)
 
     async def touch(self, id: str) -> None:
         """Record that a key was used."""
-        await self._store.transaction(SERVER, lambda tables: tables.run("server.touch", id=id, now=tables.now()))
-
-
-@dataclass
-class _Verification:
-    """The result of a lookup: the holder of a key, None if the key is invalid, and when it was looked up."""
-
-    caller: Caller | None
-    looked_up_at: float
-
-
-class Keys:
-    """Verifies the keys of one server's callers."""
-
-    def __init__(self, table: KeyTable, metrics: Metrics, *, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self.table = table
-        self._metrics = metrics
-        self._monotonic = monotonic
-        self._verified: OrderedDict[bytes, _Verification] = OrderedDict()
-        self._touched: dict[str, float] = {}
-        self._wrong_key_times: OrderedDict[str, list[float]] = OrderedDict()
-        self._keys_exist = False
-        self._existence_read_at: float | None = None
-
-    async def authenticate(self, key: str | None, client: str) -> Caller:
-        """Return the holder of a key; the tenant `local` while the store has no key.
-
-        Args:
-            client: Address of the caller; wrong keys are counted by address.
-
-        Raises:
-            Unauthenticated: The key is missing, or it is unknown, wrong, expired or revoked;
-                the error is the same for every invalid key.
-            LimitExceeded: The address sent too many wrong keys.
-        """
-        if not await self.are_needed():
-            return Caller()
-        if key is None:
-            raise Unauthenticated("a key is needed", hint="send X-Session-API-Key or Authorization: Bearer")
-        caller = await self._verify(key)
-        if caller is None:  # checked first: a valid key is accepted even if others guess keys from the same address
-            self._metrics.auth_failures.inc()
-            self._require_few_wrong_keys(client)
-            self._count_wrong_key(client)
-            raise Unauthenticated("the key is not valid", hint="`bough keys create` creates a key")
-        return caller
-
-    async def require_valid(self, key: str | None) -> None:
-        """Check that an open stream may continue: its key is still valid, or no key is needed. Counts no wrong keys.
-
-        Raises:
-            Unauthenticated: The key is no longer valid, or the stream has no key and now needs one.
-        """
-        if await self.are_needed() and (key is None or await self._verify(key) is None):
-            raise Unauthenticated("the key is not valid", hint="`bough keys create` creates a key")
-
-    def forget(self) -> None:
-        """Clear the cache, so that a change of keys by this server applies at once."""
-        self._verified.clear()
-        self._keys_exist = False
-        self._existence_read_at = None
-
-    async def are_needed(self) -> bool:
-        """Whether callers need a key; true as soon as a key exists."""
-        if not self._keys_exist:
-            now = self._monotonic()
-            if self._existence_read_at is None or now - self._existence_read_at > _CACHE_SECONDS:
-                self._keys_exist = await self.table.any()
-                self._existence_read_at = now
-        return self._keys_exist
-
-    async def _verify(self, key: str) -> Caller | None:
-        """Return the holder of a key, at most a second old; None if the key is invalid. Records that it was used."""
-        digest, now = _digest(key), self._monotonic()
-        verified = self._verified.get(digest)
-        if verified is None or now - verified.looked_up_at > _CACHE_SECONDS:
-            verified = _Verification(await self._look_up(key, digest), now)
-            self._verified[digest] = verified
-            self._verified.move_to_end(digest)
-            if len(self._verified) > _MAX_CACHED:
-                self._verified.popitem(last=False)
-        if verified.caller is not None and verified.caller.key is not None:
-            await self._touch(verified.caller.key, now)
-        return verified.caller
-
-    async def _look_up(self, key: str, digest: bytes) -> Caller | None:
-        match = _KEY_TEXT.fullmatch(key)
-        row = None if match is None else await self.table.find(match[1])
-        stored_digest = _NO_DIGEST if row is None else bytes(row[2])
-        is_same = hmac.compare_digest(
-            stored_digest, digest
-        )  # also for an unknown id: the response time reveals nothing
-        if row is None or match is None or not is_same:
-            return None
-        tenant, name, _, role, scopes, expires, revoked, disabled, now = row
-        if revoked is not None or disabled is not None or (expires is not None and expires <= now):
-            return None
-        return Caller(tenant=tenant, key=match[1], name=name, role=role, scopes=frozenset(json.loads(scopes)))
-
-    async def _touch(self, id: str, now: float) -> None:
-        if now - self._touched.get(id, -_TOUCH_INTERVAL_SECONDS) >= _TOUCH_INTERVAL_SECONDS:
-            self._touched[id] = now
-            await self.table.touch(id)
-
-    def _require_few_wrong_keys(self, client: str) -> None:
-        window_start = self._monotonic() - 60
-        recent_times = [wrong_at for wrong_at in self._wrong_key_times.get(client, ()) if wrong_at > window_start]
-        if len(recent_times) >= _MAX_WRONG_PER_MINUTE:
-            wait_seconds = round(recent_times[0] - window_start, 1)
-            details = {"limit": "wrong_keys", "retry_after_seconds": wait_seconds}
-            raise LimitExceeded("too many wrong keys", hint="wait a minute", details=details)
-
-    def _count_wrong_key(self, client: str) -> None:
-        now = self._monotonic()
-        recent_times = [wrong_at for wrong_at in self._wrong_key_times.pop(client, ()) if wrong_at > now - 60]
-        self._wrong_key_times[client] = [*recent_times, now]
-        if len(self._wrong_key_times) > _MAX_CACHED:
-            self._wrong_key_times.popitem(last=False)
+        await self.store.transaction(SERVER, lambda tables: tables.run("server.touch", id=id, now=tables.now()))
 
 
 def require_no_wider(caller: Caller, role: Role, scopes: Collection[str]) -> None:
@@ -370,7 +290,8 @@ def _check_fields(name: str, tenant: str, role: str, scopes: Collection[str]) ->
         raise InvalidInput(f"invalid scope {unknown[0]}", hint=f"known scopes: {', '.join(sorted(SCOPES))}")
 
 
-def _new_text() -> str:
+def new_key_text() -> str:
+    """Return the text of a new key, with 256 random bits."""
     return f"bough_{secrets.token_hex(4)}_{secrets.token_urlsafe(32)}"
 
 
@@ -395,12 +316,12 @@ def _find_created(tables: Tables, texts: Sequence[str]) -> tuple[NewKey, _Create
         Conflict: The key was revoked, or it is more than a day old, and its text is not shown again.
     """
     for text in texts:
-        id = _read_id(text)
+        id = read_key_id(text)
         row = tables.one("server.key_made", id=id)
         if row is None:
             continue
         created = _CreatedRow(*row)
-        is_same = hmac.compare_digest(bytes(created.digest), _digest(text))
+        is_same = hmac.compare_digest(bytes(created.digest), hash_key(text))
         is_too_old = tables.now() - created.created > REPEATED_SECONDS * 1_000_000
         if not is_same or created.revoked is not None or is_too_old:
             raise _make_idempotency_conflict()
@@ -422,11 +343,13 @@ def format_key_texts(secrets_of_request: Sequence[bytes]) -> list[str]:
     ]
 
 
-def _read_id(text: str) -> str:
+def read_key_id(text: str) -> str:
+    """Return the id that is part of a key's text."""
     return text.split("_", 2)[1]
 
 
-def _digest(text: str) -> bytes:
+def hash_key(text: str) -> bytes:
+    """Return what the store contains of a key's text."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
 
 

@@ -97,7 +97,7 @@ class HostOrigin:
         if host not in self._hosts:
             return PermissionDenied("the request's Host is not a name of this server", hint="add it to server.hosts")
         origin = headers.get("origin")
-        is_stream = scope["type"] == "websocket" or scope["path"].endswith("/stream")
+        is_stream = scope["type"] == "websocket" or scope["path"].endswith(("/stream", "/updates", "/live"))
         is_change = scope["type"] == "http" and scope["method"] not in _SAFE_METHODS
         if origin is None or not (is_stream or is_change) or self._is_allowed(origin, headers.get("host", "")):
             return None

@@ -1,59 +1,64 @@
-"""Sessions of the web page: a session is a key with a short life, which the browser sends as a cookie.
-
-A cookie is sent with every request of a browser, so a request that changes something must also come from a page of this
-server: it carries a token that only such a page contains, and the browser says that it is of the same origin.
-"""
+"""Opening and ending sessions of the web page. A session is a row among the keys, with the key that opened it."""
 
 from __future__ import annotations
 
-import hmac
-from hashlib import sha256
-from typing import Final
-from urllib.parse import urlsplit
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 
-from starlette.requests import HTTPConnection
+from bough.errors import LimitExceeded, PermissionDenied
+from bough.events.record import moment
+from bough.events.side_tables import Tables
+from bough.events.store import EventStore
+from bough.server.auth.caller import Caller
+from bough.server.auth.keys import IDLE, SERVER, SESSION, hash_key, new_key_text, read_key_id
 
-from bough.errors import PermissionDenied
-
-CSRF_HEADER: Final = "x-csrf-token"
-CSRF_FIELD: Final = "csrf_token"
-_SECURE_COOKIE: Final = "__Host-bough"
-_LOOPBACK_COOKIE: Final = "bough_session"
-
-
-def read_session(connection: HTTPConnection) -> str | None:
-    """Return the text of the session's key that the browser sent; None if it sent none."""
-    return connection.cookies.get(_SECURE_COOKIE if _is_secure(connection) else _LOOPBACK_COOKIE) or None
+_MAX_SESSIONS = 50
+_MICROSECOND = timedelta(microseconds=1)
 
 
-def make_csrf_token(session: str) -> str:
-    """Return the token that the pages of a session contain."""
-    return hmac.new(session.encode(), b"csrf", sha256).hexdigest()
+@dataclass(frozen=True, kw_only=True)
+class Session:
+    """A new session.
+
+    Attributes:
+        text: The text of its key, which is not available later.
+    """
+
+    text: str
+    expires: datetime
 
 
-def require_own_page(connection: HTTPConnection, session: str, token: str | None) -> None:
-    """Check that a request that a browser authenticated by its cookie was made by a page of this server.
+async def open_session(store: EventStore, caller: Caller) -> Session:
+    """Open a session with the rights of the caller's key.
 
     Raises:
-        PermissionDenied: The token is missing or wrong, or the page is of another origin.
+        PermissionDenied: The caller has no key, or a session instead of one.
+        LimitExceeded: The key has the maximum number of sessions.
     """
-    is_same_origin = _is_same_origin(connection)
-    # Both are checked: the token fails a page of another origin of the same site, the origin a token that leaked.
-    if not is_same_origin or not hmac.compare_digest((token or "").encode(), make_csrf_token(session).encode()):
-        raise PermissionDenied("the request was not made by a page of this server", hint="reload the page, then repeat")
+    if caller.key is None or caller.session is not None:
+        raise PermissionDenied("a session is opened with a key", hint="send the text of `bough keys create`")
+    text = new_key_text()
+
+    def add(tables: Tables) -> datetime:
+        now = tables.now()
+        tables.run("server.drop_ended_sessions", parent=caller.key, now=now, idle_since=now - IDLE // _MICROSECOND)
+        count_row = tables.one("server.count_sessions", parent=caller.key)
+        if count_row is not None and count_row[0] >= _MAX_SESSIONS:
+            raise LimitExceeded(f"a key has at most {_MAX_SESSIONS} sessions", hint="sign out in another browser")
+        expires = now + SESSION // _MICROSECOND
+        tables.run(
+            "server.add_session",
+            id=read_key_id(text),
+            digest=hash_key(text),
+            now=now,
+            expires=expires,
+            parent=caller.key,
+        )
+        return moment(expires)
+
+    return Session(text=text, expires=await store.transaction(SERVER, add))
 
 
-def _is_same_origin(connection: HTTPConnection) -> bool:
-    # A page cannot set this header, and every browser since 2023 sends it; `Origin` is for older ones.
-    site = connection.headers.get("sec-fetch-site")
-    if site is not None:
-        return site == "same-origin"
-    try:
-        origin = urlsplit(connection.headers.get("origin", ""))
-    except ValueError:
-        return False
-    return origin.netloc.lower() == connection.headers.get("host", "").lower() != ""
-
-
-def _is_secure(connection: HTTPConnection) -> bool:
-    return connection.url.scheme in ("https", "wss")
+async def end_session(store: EventStore, id: str) -> None:
+    """End a session; other processes refuse it within a second."""
+    await store.transaction(SERVER, lambda tables: tables.run("server.end_session", id=id, now=tables.now()))

@@ -15,9 +15,26 @@ insert into server_key (id, tenant, name, digest, role, scopes, created, expires
 values (:id, :tenant, :label, :digest, :role, :scopes, :now, :expires, null, null);
 
 -- name: key
--- The key of an id, with what its tenant says.
-select k.tenant, k.name, k.digest, k.role, k.scopes, k.expires, k.revoked, t.disabled
-from server_key k left join server_tenant t on t.id = k.tenant where k.id = :id;
+-- The key or session of an id, with what its tenant and the key of a session say.
+select k.tenant, k.name, k.digest, k.role, k.scopes, k.expires, k.revoked, t.disabled, k.parent,
+       coalesce(k.used, k.created), p.expires, p.revoked
+from server_key k left join server_tenant t on t.id = k.tenant left join server_key p on p.id = k.parent
+where k.id = :id;
+
+-- name: add_session
+-- A session has the rights of its key.
+insert into server_key (id, tenant, name, digest, role, scopes, created, expires, used, revoked, parent)
+select :id, tenant, name, :digest, role, scopes, :now, :expires, null, null, id from server_key where id = :parent;
+
+-- name: drop_ended_sessions
+delete from server_key where parent = :parent
+and (revoked is not null or expires <= :now or coalesce(used, created) <= :idle_since);
+
+-- name: count_sessions
+select count(*) from server_key where parent = :parent;
+
+-- name: end_session
+update server_key set revoked = :now where id = :id and parent is not null;
 
 -- name: key_made
 -- The key that a repeated request is compared with.
@@ -26,17 +43,17 @@ select tenant, name, digest, role, scopes, created, expires, revoked from server
 -- name: keys
 -- Keys of one tenant, or of all, the newest first.
 select id, tenant, name, role, scopes, created, expires, used, revoked from server_key
-where :tenant::text is null or tenant = :tenant order by created desc, id;
+where (:tenant::text is null or tenant = :tenant) and parent is null order by created desc, id;
 
 -- name: count_keys
 select count(*) from server_key;
 
 -- name: count_tenant_keys
-select count(*) from server_key where tenant = :tenant and revoked is null;
+select count(*) from server_key where tenant = :tenant and revoked is null and parent is null;
 
 -- name: revoke
 update server_key set revoked = :now where id = :id and (:tenant::text is null or tenant = :tenant) and revoked is null
-returning id;
+and parent is null returning id;
 
 -- name: expire
 -- A rotated key ends after its grace, or when it would have ended anyway.
