@@ -16,6 +16,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 NEEDS_AN_EXTRA = [
     (["serve"], "server"),
+    (["web"], "server"),
     (["a2a", "serve", "--agent", "agent.yaml"], "server"),
     (["eval", "run", "cases.json"], "evals"),
     (["eval", "skill", ".agents/skills/demo-skill"], "evals"),

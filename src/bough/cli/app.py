@@ -28,6 +28,7 @@ VERBS: Mapping[str, str] = {
     "doctor": "doctor",
     "demo": "demo",
     "init": "init",
+    "web": "web",
     "serve": "serve",
     "worker": "worker",
     "mcp": "mcp",

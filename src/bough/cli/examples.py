@@ -62,6 +62,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "budgets show": ("bough budgets show june",),
     "budgets change": ("bough budgets change june --usd 10",),
     "worker": ("bough worker", "bough worker --once"),
+    "web": ("bough web", "bough web - --no-open"),
     "serve": ("bough serve", "bough serve --port 9000"),
     "mcp": ("bough mcp", "bough mcp --agent coordinator"),
     "a2a serve": ("bough a2a serve --agent agent.yaml",),

@@ -30,7 +30,10 @@ SUMMARIES: Mapping[str, Mapping[str, str]] = {
         "answer": "Answer a pending question or external call and continue.",
         "replay": "Run a conversation again and show what differs.",
     },
-    "Look back": {"conv": "List, inspect and manage conversations."},
+    "Look back": {
+        "conv": "List, inspect and manage conversations.",
+        "web": "Show conversations in a browser.",
+    },
     "Extend": {
         "skills": "List, check and install skills.",
         "agents": "Show and check the agents of config.yaml.",

@@ -16,7 +16,7 @@ from bough.server.access import read_services
 from bough.server.auth.caller import Caller
 from bough.server.auth.cookies import clear_session, set_session
 from bough.server.auth.keys import IDLE, SESSION, KeyTable, hash_key, new_key_text, read_key_id
-from bough.server.auth.sessions import Session
+from bough.server.auth.sessions import BrowserSession
 from bough.server.auth.verification import Keys
 from bough.server.metrics import Metrics
 from bough.server.routes.session import open_session_for
@@ -128,7 +128,7 @@ class TicketKeys(Keys):
         if self._find(key, is_use=False) is None:
             raise _make_refusal()
 
-    async def open_session(self, caller: Caller) -> Session:
+    async def open_session(self, caller: Caller) -> BrowserSession:
         """Refuse: only a ticket opens a session.
 
         Raises:

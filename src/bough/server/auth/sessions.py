@@ -17,7 +17,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Session:
+class BrowserSession:
     """A new session.
 
     Attributes:
@@ -28,7 +28,7 @@ class Session:
     expires: datetime
 
 
-async def open_session(store: EventStore, caller: Caller) -> Session:
+async def open_session(store: EventStore, caller: Caller) -> BrowserSession:
     """Open a session with the rights of the caller's key.
 
     Raises:
@@ -56,7 +56,7 @@ async def open_session(store: EventStore, caller: Caller) -> Session:
         )
         return moment(expires)
 
-    return Session(text=text, expires=await store.transaction(SERVER, add))
+    return BrowserSession(text=text, expires=await store.transaction(SERVER, add))
 
 
 async def end_session(store: EventStore, id: str) -> None:

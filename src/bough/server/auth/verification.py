@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from bough.errors import LimitExceeded, Unauthenticated
 from bough.server.auth.caller import Caller
 from bough.server.auth.keys import KeyTable, hash_key
-from bough.server.auth.sessions import Session, end_session, open_session
+from bough.server.auth.sessions import BrowserSession, end_session, open_session
 from bough.server.metrics import Metrics
 
 _KEY_TEXT = re.compile(r"bough_([0-9a-f]{8})_[A-Za-z0-9_-]{43}")
@@ -78,7 +78,7 @@ class Keys:
         if await self.are_needed() and (key is None or await self._verify(key, is_use=False) is None):
             raise Unauthenticated("the key is not valid", hint="`bough keys create` creates a key")
 
-    async def open_session(self, caller: Caller) -> Session:
+    async def open_session(self, caller: Caller) -> BrowserSession:
         """Open a session with the rights of the caller's key. Raises what `sessions.open_session` raises."""
         return await open_session(self.table.store, caller)
 
