@@ -13,6 +13,7 @@ import asyncio
 import random
 import sys
 import tempfile
+from itertools import accumulate
 from pathlib import Path
 from time import perf_counter
 from uuid import UUID
@@ -97,11 +98,11 @@ class Words:
         self._random = random.Random(1)
         letters = "abcdefghijklmnopqrstuvwxyz"
         self._words = ["".join(self._random.choices(letters, k=self._random.randint(2, 10))) for _ in range(20_000)]
-        self._weights = [1 / (rank + 1) for rank in range(20_000)]
+        self._weights = list(accumulate(1 / (rank + 1) for rank in range(20_000)))
 
     def text(self, number: int) -> str:
         """Return the text of a message."""
-        words = self._random.choices(self._words, self._weights, k=60)
+        words = self._random.choices(self._words, cum_weights=self._weights, k=60)
         words += [self.frequent] if number % 4 else []
         words += [self.rare] if number % 1000 == 0 else []
         return " ".join(words)

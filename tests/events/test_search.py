@@ -15,6 +15,8 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.events.conftest import Place
 
 from bough.errors import BoughError, InvalidInput, StoreError, Unavailable
@@ -23,6 +25,7 @@ from bough.events.model import Event, ModelResponded, ToolReturned, UserMessage
 from bough.events.record import ConversationRecord, MessageQuery, SearchHit
 from bough.events.search import search as search_module
 from bough.events.search.search import SEARCH, read_message
+from bough.events.search.words import SnippetCutter, find_ranges, parse_query
 from bough.events.side_tables import Tables
 from bough.events.store import EventStore, StoreAdmin
 from bough.events.stores.sqlite.connection import StoreFile, store_error
@@ -457,3 +460,20 @@ async def test_an_erasure_while_its_message_is_indexed_leaves_nothing(
 
 def count_documents(tables: Tables, table: str) -> int:
     return tables.connection.execute(f"select count(*) from {table}").fetchone()[0]
+
+
+@given(
+    text=st.text(st.sampled_from("abAB_1 -.\n"), max_size=400) | st.text(st.sampled_from("x "), max_size=300),
+    query=st.text(st.sampled_from('ab1_x* "'), min_size=1, max_size=60),
+)
+def test_a_snippet_marks_what_the_words_of_the_text_match(text: str, query: str) -> None:
+    """ASCII texts are searched by patterns, all others word by word: both find the same."""
+    try:
+        terms = parse_query(query)
+    except InvalidInput:
+        return
+    cutter, tail = SnippetCutter(terms), "." * 300 + "é"
+    ranges = find_ranges(text, terms.required)
+    snippet, by_words = cutter.cut(text + tail[:-1]), cutter.cut(text + tail)
+    assert snippet == by_words
+    assert bool(snippet.matches) == bool(ranges)

@@ -16,6 +16,8 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID
 
+import pydantic_core
+
 from bough.errors import InvalidInput
 from bough.events.codec import ERASED
 from bough.events.draft import load
@@ -29,7 +31,7 @@ from bough.events.record import (
     microseconds,
     moment,
 )
-from bough.events.search.words import Term, Terms, cut_snippet, list_words, parse_query
+from bough.events.search.words import SnippetCutter, Term, Terms, list_words, parse_query
 from bough.events.side_tables import SideTables, Tables
 
 if TYPE_CHECKING:
@@ -190,7 +192,7 @@ def _make_documents(tables: Tables, messages: Sequence[_Message]) -> list[tuple[
 def read_message(kind: str, data: bytes) -> str:
     """Return the text of a message or of a model's answer; empty if it has none, or was erased."""
     try:
-        payload = json.loads(data)
+        payload = pydantic_core.from_json(data)
         if kind == "UserMessage":
             texts = [part["text"] for part in payload["content"] if part["type"] == "text"]
         else:
@@ -297,12 +299,12 @@ def _find_page(tables: Tables, query: MessageQuery, terms: Terms, before: int) -
 def _make_hits(tables: Tables, candidates: Sequence[_Candidate], terms: Terms) -> list[SearchHit]:
     keys = json.dumps([(row.number, row.seq) for row in candidates])
     messages = {row[:2]: _Message(*row) for row in tables.run("search.messages", keys=keys)} if candidates else {}
-    hits = list[SearchHit]()
+    cutter, hits = SnippetCutter(terms), list[SearchHit]()
     for row in candidates:
         message = messages.get((row.number, row.seq))
         if message is None:
             continue  # the event is missing, which `bough doctor` reports
-        snippet = cut_snippet(read_message(message.kind, message.data), terms)
+        snippet = cutter.cut(read_message(message.kind, message.data))
         hits.append(
             SearchHit(
                 conversation=UUID(bytes=row.conversation),

@@ -8,7 +8,7 @@ and what a query has of them is a phrase, so that any part of such a text is fou
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 from unicodedata import normalize
@@ -112,7 +112,11 @@ def parse_query(text: str) -> Terms:
 def find_ranges(text: str, terms: Sequence[Term]) -> list[tuple[int, int]]:
     """Return the ranges of a text that match any of some terms, in order and disjoint. O(characters x terms)."""
     words, spans = split_words(text)
-    matches = [(spans[lo][0], spans[hi - 1][1]) for term in terms for lo, hi in _find_term(words, term)]
+    return _merge_ranges((spans[lo][0], spans[hi - 1][1]) for term in terms for lo, hi in _find_term(words, term))
+
+
+def _merge_ranges(matches: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return ranges in order, with those that overlap merged."""
     ranges = list[tuple[int, int]]()
     for start, end in sorted(matches):
         if ranges and start < ranges[-1][1]:
@@ -133,6 +137,7 @@ def _find_term(words: Sequence[str], term: Term) -> list[tuple[int, int]]:
     return [(end - count, end + 1) for end in ends if end >= count and list(words[end - count : end]) == before]
 
 
+_SPACE: Final = re.compile(r"\s")
 _BEFORE_CHARS: Final = 60
 _SNIPPET_CHARS: Final = 200
 
@@ -144,15 +149,48 @@ class Snippet(NamedTuple):
     matches: tuple[tuple[int, int], ...]
 
 
-def cut_snippet(text: str, terms: Terms) -> Snippet:
-    """Return the part of a text around its first match; its beginning if nothing matches."""
-    ranges = find_ranges(text, terms.required)
-    first = ranges[0][0] if ranges else 0
-    start = max(0, first - _BEFORE_CHARS)
-    if start:  # at the beginning of a word, if one begins before the match
-        start = next((match.end() for match in re.finditer(r"\s", text[start:first])), 0) + start
-    stop = min(len(text), start + _SNIPPET_CHARS)
-    prefix, suffix = "…" if start else "", "…" if stop < len(text) else ""
-    shift = len(prefix) - start
-    matches = [(lo + shift, min(hi, stop) + shift) for lo, hi in ranges if start <= lo < stop]
-    return Snippet(prefix + re.sub(r"\s", " ", text[start:stop]) + suffix, tuple(matches))
+class SnippetCutter:
+    """Cuts the snippets of the hits of one query."""
+
+    def __init__(self, terms: Terms) -> None:
+        self._terms = terms.required
+        self._patterns = [_make_pattern(term) for term in self._terms]
+
+    def cut(self, text: str) -> Snippet:
+        """Return the part of a text around its first match; its beginning if nothing matches."""
+        is_ascii = text.isascii()
+        ranges = [] if is_ascii else find_ranges(text, self._terms)
+        first = self._find_first(text) if is_ascii else next((lo for lo, _ in ranges), 0)
+        start = max(0, first - _BEFORE_CHARS)
+        if start:  # at the beginning of a word, if one begins before the match
+            space = _SPACE.search(text, start, first)
+            start = start if space is None else space.end()
+        stop = min(len(text), start + _SNIPPET_CHARS)
+        if is_ascii:
+            ranges = _merge_ranges(
+                span for pattern in self._patterns for span in _find_starts(pattern, text, first, stop)
+            )
+        prefix, suffix = "…" if start else "", "…" if stop < len(text) else ""
+        shift = len(prefix) - start
+        matches = [(lo + shift, min(hi, stop) + shift) for lo, hi in ranges if start <= lo < stop]
+        return Snippet(prefix + _SPACE.sub(" ", text[start:stop]) + suffix, tuple(matches))
+
+    def _find_first(self, text: str) -> int:
+        """Return where the first match of an ASCII text begins; 0 if nothing matches."""
+        matches = [match.start() for pattern in self._patterns if (match := pattern.search(text)) is not None]
+        return min(matches, default=0)
+
+
+def _make_pattern(term: Term) -> re.Pattern[str]:
+    """Return a pattern that finds in an ASCII text what `_find_term` finds."""
+    words = [f"{word}\\w*" if len(word) == _WORD_CHARS else word for word in term.words]
+    end = r"\w*" if term.is_prefix else ""
+    phrase = r"\W+".join(words)
+    return re.compile(rf"(?<!\w){phrase}{end}(?!\w)", re.ASCII | re.IGNORECASE)
+
+
+def _find_starts(pattern: re.Pattern[str], text: str, start: int, stop: int) -> Iterator[tuple[int, int]]:
+    """Yield the ranges of matches that begin in a part of a text, overlapping ones too."""
+    while (match := pattern.search(text, start)) is not None and match.start() < stop:
+        yield match.span()
+        start = match.start() + 1
