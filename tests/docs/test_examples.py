@@ -95,7 +95,8 @@ def test_every_link_in_the_documentation_resolves() -> None:
 def test_the_table_of_exit_codes_is_the_one_in_the_code() -> None:
     from bough.errors import OUTCOMES
 
-    rows = re.findall(r"\| (\d+) \| ([a-z][^|]*?) ", (ROOT / "README.md").read_text())
+    page = (ROOT / "docs" / "reference" / "errors.md").read_text("utf-8").partition("## Exit codes\n")[2]
+    rows = re.findall(r"^\| (\d+) \| ([a-z][^|]*?) \|$", page, re.MULTILINE)
     assert {outcome.exit_code for outcome in OUTCOMES.values()} | {0} == {int(code) for code, _ in rows}
 
 
