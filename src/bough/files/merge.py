@@ -95,7 +95,7 @@ def _clear_way(path: bytes, our_paths: Iterable[bytes]) -> TreeChanges:
 
 
 def merge_texts(base: bytes, ours: bytes, theirs: bytes) -> bytes | None:
-    """Return the merged text; None if both sides changed the same lines, or one is no UTF-8 or has a NUL.
+    """Return the merged text; None if both sides changed the same lines, or one is not UTF-8 or has a NUL.
 
     Raises:
         Unavailable: libgit2 is missing, or cannot work here.

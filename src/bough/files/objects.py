@@ -1,6 +1,6 @@
 """Objects of files and folders: read from the packs of a file store, and added to it as one pack.
 
-Trees are encoded here, because libgit2 refuses names that are legal in a folder (`.GIT`, names that are no UTF-8).
+Trees are encoded here, because libgit2 refuses names that are legal in a folder (`.GIT`, names that are not UTF-8).
 """
 
 from __future__ import annotations

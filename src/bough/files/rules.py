@@ -53,7 +53,7 @@ class IgnoreRules:
 
 
 def _parse(content: bytes) -> GitIgnoreSpec:
-    """Return the rules of a file; lines that are no rule are left out, as git leaves them out."""
+    """Return the rules of a file; other lines are left out, as git leaves them out."""
     from pathspec import GitIgnoreSpec
     from pathspec.patterns.gitignore import GitIgnorePatternError
 
@@ -73,5 +73,5 @@ def _parse(content: bytes) -> GitIgnoreSpec:
 
 
 def _decode(path: str) -> str:
-    """Return a path in which bytes that are no UTF-8 are one replacement character each, which `*` and `?` match."""
+    """Return a path in which bytes that are not UTF-8 are one replacement character each, which `*` and `?` match."""
     return path.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

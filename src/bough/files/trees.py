@@ -20,7 +20,7 @@ class KeptFile:
     """A file or link in a tree.
 
     Attributes:
-        path: Its path; bytes that are no UTF-8 are surrogates, as `os.fsdecode` returns them.
+        path: Its path; bytes that are not UTF-8 are surrogates, as `os.fsdecode` returns them.
         kind: Its kind; a link's content is its target.
         oid: The id of its content, 40 hexadecimal digits.
     """
@@ -49,7 +49,7 @@ TreeChanges: TypeAlias = dict[bytes, tuple[TreeEntry | None, TreeEntry | None]]
 
 
 def show_path(path: str) -> str:
-    r"""Return a path as text for people and logs; bytes that are no UTF-8, and control characters, as `\xNN`."""
+    r"""Return a path as text for people and logs; bytes that are not UTF-8, and control characters, as `\xNN`."""
     text = os.fsencode(path).decode("utf-8", "backslashreplace")
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
