@@ -20,10 +20,10 @@ IMAGE_EXTRAS := --extra otel --extra postgres --extra server
 WHEELS ?= wheels
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench docs site format requirements wheels
+.PHONY: help setup demo test check bench docs site release-check format requirements wheels
 
 help: ## list the commands
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
 
 setup: $(READY) ## install bough and its tools into .venv
 
@@ -75,6 +75,9 @@ docs: $(READY) ## run the examples in the documentation and check its links
 
 site: $(READY) ## build the documentation site into site/, without a network
 	$(BIN)/python -m tools.site site
+
+release-check: $(READY) ## check a release: build, metadata, contents, licences, each Python that is here
+	$(BIN)/python -m tools.release
 
 requirements: $(READY) ## pin the dependencies anew (versions only)
 	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --no-header --no-annotate --quiet --upgrade \

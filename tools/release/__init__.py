@@ -1,0 +1,1 @@
+"""What a release must be: `make release-check`."""
