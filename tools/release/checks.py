@@ -6,14 +6,13 @@ import re
 import tomllib
 import zipfile
 from collections.abc import Iterator, Sequence
-from email.message import Message
-from email.parser import Parser
+from email.parser import BytesParser
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
 
 from packaging.metadata import Metadata
 
-MAX_WHEEL_BYTES = 2_000_000
+MAX_WHEEL_BYTES = 2 << 20
 ALLOWED_LICENSES = re.compile(
     r"MIT|BSD|Apache|ISC|Python Software Foundation|PSF|MPL|Mozilla Public License|Unlicense|0BSD|CC0|Zlib",
     re.IGNORECASE,
@@ -21,7 +20,7 @@ ALLOWED_LICENSES = re.compile(
 """Licences of what a base install brings along. Copyleft that would reach a program that imports bough is not there."""
 
 _REQUIRED_FILES = ("bough/py.typed", "bough/cli/main.py", "bough/examples/skills/csv-profile/SKILL.md")
-_FORBIDDEN = re.compile(r"(^|/)(tests?|__pycache__|\.venv|\.git)(/|$)|\.(pyc|db|log)$")
+_FORBIDDEN = re.compile(r"(^|/)(__pycache__|\.venv|\.git)(/|$)|\.(pyc|db)$|^(bough/)?tests?/")
 
 
 def check_versions(root: Path) -> Iterator[str]:
@@ -61,19 +60,18 @@ def check_wheel(wheel: Path, machine_paths: Sequence[str]) -> Iterator[str]:
             yield f"{wheel.name} has no {kind}"
 
 
-def read_metadata(wheel: Path) -> Message:
+def read_metadata(wheel: Path) -> bytes:
     """Return the metadata of a wheel."""
     with zipfile.ZipFile(wheel) as archive:
         (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
-        return Parser().parsestr(archive.read(name).decode("utf-8"))
+        return archive.read(name)
 
 
 def check_metadata(wheel: Path, root: Path) -> Iterator[str]:
     """Check that the metadata is valid, and has what pyproject.toml says."""
     project = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["project"]
-    message = read_metadata(wheel)
     try:
-        metadata = Metadata.from_email(message.as_bytes(), validate=True)
+        metadata = Metadata.from_email(read_metadata(wheel), validate=True)
     except ExceptionGroup as group:
         yield from (f"the metadata is not valid: {error}" for error in group.exceptions)
         return
@@ -89,7 +87,7 @@ def check_metadata(wheel: Path, root: Path) -> Iterator[str]:
 
 def check_classifiers(wheel: Path, tried: Sequence[str]) -> Iterator[str]:
     """Check that the classifiers name no Python that was not tried."""
-    classifiers = read_metadata(wheel).get_all("Classifier", [])
+    classifiers = BytesParser().parsebytes(read_metadata(wheel)).get_all("Classifier", [])
     named = {match[1] for text in classifiers if (match := re.search(r"Python :: (3\.\d+)$", text))}
     for version in sorted(named - set(tried)):
         yield f"a classifier names Python {version}, which was not tried"
