@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 UNKNOWN: Final = "–"
@@ -46,6 +46,16 @@ def format_duration(seconds: float | None) -> str:
         return f"{minutes} min {seconds_left:02} s"
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02} min"
+
+
+def format_age(age: timedelta) -> str:
+    """Return how long ago something was: `just now`, `4 min ago`, `3 h ago`, `2 d ago`."""
+    minutes = int(age.total_seconds() // 60)
+    if minutes < 1:
+        return "just now"
+    if minutes < 60:
+        return f"{minutes} min ago"
+    return f"{minutes // 60} h ago" if minutes < 48 * 60 else f"{minutes // (24 * 60)} d ago"
 
 
 def format_count(count: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 from uuid import UUID
@@ -77,6 +78,19 @@ async def choose(access: Access, record: ConversationRecord, state: State, choic
         case "answer":
             max_chars = await find_max_result_chars(access, record, state)
             return choose_answer(state, call, choice.value, by=by, max_chars=max_chars)
+
+
+def choose_all(
+    access: Access, state: State, calls: Sequence[str], decision: Literal["approve", "reject"]
+) -> CallDecision:
+    """Return one decision on several calls, with the caller as its author.
+
+    Raises:
+        InvalidInput: An approved call waits for an answer.
+    """
+    if decision == "approve":
+        return choose_approved(state, calls, by=access.caller.name)
+    return choose_rejected(state, calls, by=access.caller.name, reason="")
 
 
 async def list_approvals(access: Access, record: ConversationRecord) -> tuple[str, ...]:

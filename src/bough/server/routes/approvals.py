@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from fastapi import Path, Query
@@ -12,9 +13,9 @@ from bough.events.record import ConversationFilter, ConversationRecord
 from bough.server.access import Access, Approver, Reader
 from bough.server.bodies.base import Form, ItemPage, Stamp, Success, stamp
 from bough.server.bodies.tasks import CallAnswer
-from bough.server.bounds.etag import IfMatch, parse_head, require_match
+from bough.server.bounds.etag import IfMatch, parse_head, require_match, stale
 from bough.server.conversations.conversation import find_waiting_since
-from bough.server.conversations.deciding import CallChoice, choose, decide, require_waiting
+from bough.server.conversations.deciding import CallChoice, choose, choose_all, decide, require_waiting
 from bough.server.requests.routing import ConversationId, router
 from bough.types import JsonObject
 
@@ -44,6 +45,7 @@ class WaitingApproval(BaseModel):
     reason: str
     since: Stamp
     question: str | None = None
+    choices: list[Any] | None = None
 
 
 class Decided(Success):
@@ -81,6 +83,31 @@ async def decide_call(
     return Decided(head=(await access.store.get(id)).head)
 
 
+async def decide_together(
+    access: Access, id: UUID, calls: Sequence[str], decision: Literal["approve", "reject"], *, head: int
+) -> Decided:
+    """Approve or reject several calls of one conversation in one transaction.
+
+    Args:
+        head: The head that the conversation must have.
+
+    Raises:
+        NotFound: The conversation, or a call, does not exist.
+        Stale: The conversation has another head.
+        Conflict: A call was decided already; `details` has the author, the decision and the time.
+        InvalidInput: A call waits for an answer.
+    """
+    record = await access.store.get(id)
+    state = await access.services.states.state_of(record)
+    # Before the head is compared: who decided a call says more than that something has changed.
+    for call in calls:
+        await require_waiting(access, record, call)
+    if record.head != head:
+        raise stale(record.head)
+    await decide(access, id, choose_all(access, state, calls, decision), run=True, expected_head=head)
+    return Decided(head=(await access.store.get(id)).head)
+
+
 async def _waiting_in(access: Access, record: ConversationRecord) -> list[WaitingApproval]:
     state = await access.services.states.state_of(record)
     approvals: list[WaitingApproval] = []
@@ -104,6 +131,7 @@ async def _waiting_in(access: Access, record: ConversationRecord) -> list[Waitin
                 reason=str(details.get("reason") or ""),
                 since=since,
                 question=request.get("question"),
+                choices=request.get("choices"),
             )
         )
     return approvals

@@ -5,13 +5,20 @@ from __future__ import annotations
 from typing import Final
 
 from bough.web.screen import Action, HtmlPart, WebScreen
-from bough.web.screens import conversations
+from bough.web.screens import approvals, compare, conversations, fork, tree
 
-SCREENS: Final[tuple[WebScreen, ...]] = (conversations.SCREEN,)
+SCREENS: Final[tuple[WebScreen, ...]] = (
+    conversations.SCREEN,
+    fork.SCREEN,
+    tree.SCREEN,
+    compare.SCREEN,
+    approvals.LIST,
+    approvals.REVIEW,
+)
 """Every screen of the page."""
 
-ACTIONS: Final[tuple[Action, ...]] = ()
+ACTIONS: Final[tuple[Action, ...]] = (fork.FORK, approvals.DECIDE, compare.GRAFT)
 """Every form of the page."""
 
-PARTS: Final[tuple[HtmlPart, ...]] = ()
+PARTS: Final[tuple[HtmlPart, ...]] = (compare.CHOOSE, compare.CHOOSE_OTHER)
 """Every address from which a script gets HTML."""

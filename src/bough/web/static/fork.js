@@ -1,0 +1,55 @@
+// Fork: the form as a dialog over the screen, told again what it inherits when a choice changes.
+import { fragment, request } from "./core.js";
+
+async function load(url) {
+  const response = await request(url, { headers: { Accept: "text/html" } });
+  return fragment(await response.text());
+}
+
+/** Fetch what the fork inherits for the present choices. @param {HTMLFormElement} form */
+async function tell(form) {
+  const fields = new URLSearchParams();
+  for (const name of ["at", "cut", "files", "pending"]) {
+    const value = new FormData(form).get(name);
+    if (typeof value === "string") fields.set(name, value);
+  }
+  const page = await load(`/c/${form.elements.namedItem("id").value}/fork?${fields}`);
+  const after = page.querySelector("#inherits");
+  if (after) form.querySelector("#inherits")?.replaceWith(document.importNode(after, true));
+}
+
+function watch(form) {
+  form.addEventListener("change", (event) => {
+    if (["cut", "files", "pending"].includes(event.target.name)) tell(form).catch(() => {});
+  });
+  form.addEventListener("submit", (event) => {
+    if (form.dataset.sent) event.preventDefault();
+    form.dataset.sent = "1";
+  });
+}
+
+async function open(url) {
+  const sheet = (await load(url)).querySelector(".sheet");
+  if (!sheet) return location.assign(url);
+  const dialog = document.createElement("dialog");
+  dialog.className = "sheet";
+  dialog.setAttribute("aria-labelledby", "fork-title");
+  dialog.append(...sheet.childNodes);
+  document.body.append(dialog);
+  const back = document.activeElement;
+  dialog.addEventListener("close", () => { dialog.remove(); back?.focus(); });
+  dialog.addEventListener("click", (event) => {
+    if (event.target.closest("[data-close]")) { event.preventDefault(); dialog.close(); }
+  });
+  dialog.showModal();
+  watch(dialog.querySelector("form"));
+}
+
+const form = document.getElementById("fork-form");
+if (form) watch(form);
+else document.addEventListener("click", (event) => {
+  const link = event.target.closest?.('a[href*="/fork"]');
+  if (!link || event.ctrlKey || event.metaKey || event.shiftKey || event.button) return;
+  event.preventDefault();
+  open(link.href).catch(() => location.assign(link.href));
+});
