@@ -11,6 +11,7 @@ into a folder. Everything here is synchronous and belongs in a thread.
 
 from __future__ import annotations
 
+from bough.files.collect import CollectedFiles, FileStoreState, collect, inspect_files, repair_files
 from bough.files.folder import Written, recover, write
 from bough.files.look import HEAVY, KeepBounds, Looked, look
 from bough.files.materialise import materialise
@@ -32,18 +33,22 @@ from bough.files.trees import (
 
 __all__ = [
     "HEAVY",
+    "CollectedFiles",
     "FileChange",
     "FileStore",
+    "FileStoreState",
     "KeepBounds",
     "KeptFile",
     "Looked",
     "Merged",
     "Objects",
     "Written",
+    "collect",
     "count_changes",
     "diff",
     "entries",
     "find_file",
+    "inspect_files",
     "leave_out",
     "look",
     "materialise",
@@ -52,6 +57,7 @@ __all__ = [
     "name_sqlite_files",
     "read",
     "recover",
+    "repair_files",
     "select",
     "show_path",
     "write",

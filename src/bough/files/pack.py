@@ -24,7 +24,7 @@ from bough.tree import open_descriptor
 TREE_KIND: Final = 2
 BLOB_KIND: Final = 3
 TEMPORARY: Final = "tmp_"
-"""Prefix of the files of a pack until it is complete."""
+"""Prefix of the name of a file until it is complete."""
 
 MAX_PACK_BYTES: Final = 1 << 30
 """A pack of this size takes no more objects, so that every position fits the 31 bits of the index."""
@@ -158,7 +158,7 @@ class Pack:
     def _position(self, number: int) -> Position:
         crc = struct.unpack_from(">I", self._index, _IDS + _HASH_BYTES * self.count + 4 * number)[0]
         offset = struct.unpack_from(">I", self._index, _IDS + 24 * self.count + 4 * number)[0]
-        return Position(offset, self._ends[offset] - offset, crc)
+        return Position(offset, max(0, self._ends[offset] - offset), crc)
 
     def read_packed(self, oid: bytes) -> bytes | None:
         """Return the bytes of an object as they are stored; None if the pack does not have it, or has damaged bytes."""
@@ -175,7 +175,8 @@ class Pack:
         if number is None:
             return None
         offset = struct.unpack_from(">I", self._index, _IDS + 24 * self.count + 4 * number)[0]
-        return _parse_header(os.pread(self._fd, 16, offset)).size
+        header = os.pread(self._fd, 16, offset)
+        return _parse_header(header).size if len(header) == 16 else None
 
     def list_ids(self) -> Iterator[tuple[bytes, int]]:
         """Yield each object's id and its length in the pack, in the order of the file. O(objects)."""
@@ -266,7 +267,7 @@ class PackWriter:
         self._step("pack renamed")
         # The index comes last: with it the pack is there, and without it the next process removes the file.
         index_path = name.with_suffix(".idx")
-        write_durably(index_path, _encode_index(self.positions, trailer), self._step, prefix=TEMPORARY)
+        write_durably(index_path, _encode_index(self.positions, trailer), self._step)
         self._close()
         return index_path
 
@@ -317,17 +318,16 @@ def _encode_index(positions: dict[bytes, Position], trailer: bytes) -> bytes:
     return index + hashlib.sha1(index, usedforsecurity=False).digest()
 
 
-def write_durably(path: Path, data: bytes, step: Callable[[str], None], *, prefix: str = ".new-") -> None:
+def write_durably(path: Path, data: bytes, step: Callable[[str], None]) -> None:
     """Write a file whole or not at all, so that it lasts when the machine stops.
 
     Args:
         step: Called between the steps, for tests.
-        prefix: Prefix of the temporary file in the same folder.
 
     Raises:
         OSError: The file cannot be written.
     """
-    temporary = path.with_name(f"{prefix}{secrets.token_hex(16)}")
+    temporary = path.with_name(f"{TEMPORARY}{secrets.token_hex(16)}")
     try:
         with open(os.open(temporary, _CREATE, 0o600), "wb") as file:
             file.write(data)

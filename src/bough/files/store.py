@@ -83,8 +83,12 @@ class FileStore:
         except (OSError, ValueError):
             return ""
 
-    def objects(self, *, wait_seconds: float = 5.0) -> Objects:
+    def objects(self, *, wait_seconds: float = 5.0, join: bool = True) -> Objects:
         """Open the objects, to read and to add. The caller closes them when the event that names new ones is durable.
+
+        Args:
+            wait_seconds: How long to wait for a collection.
+            join: Join small packs at the end, if there are many.
 
         Raises:
             Unavailable: The store cannot be created or read, or is being collected for longer than `wait_seconds`.
@@ -98,7 +102,8 @@ class FileStore:
                     "the folder of kept files is being collected", hint="try again later", details={"reason": "busy"}
                 )
             # Called in the opposite order: the lock is released first, since joining needs it for itself.
-            stack.callback(self._join_if_many)
+            if join:
+                stack.callback(self._join_if_many)
             stack.callback(os.close, fd)
             self.packs.refresh()
         except OSError as error:
@@ -152,7 +157,12 @@ class FileStore:
 
     def journal_of(self, folder: Path) -> Path:
         """Return the file that exists while a folder is written, and after a crash in the middle of it."""
-        return self.path / "journal" / key_folder(folder)
+        return self.journals / key_folder(folder)
+
+    @property
+    def journals(self) -> Path:
+        """The folder of the journals."""
+        return self.path / "journal"
 
     def close(self) -> None:
         """Write the indexes and close the packs."""
@@ -190,13 +200,13 @@ class FileStore:
         return try_lock(self._objects_lock, exclusive=True, wait_seconds=wait_seconds)
 
     def list_leftovers(self) -> list[Path]:
-        """Return the files of packs that were not completed. Those of living processes are among them."""
+        """Return the files that were not completed. Those of living processes are among them."""
         names = set(os.listdir(self.packs.folder))
-        return [
-            self.packs.folder / name
-            for name in sorted(names)
-            if name.startswith(TEMPORARY) or (name.endswith(".pack") and f"{name[:-5]}.idx" not in names)
+        orphans = [name for name in names if name.endswith(".pack") and f"{name[:-5]}.idx" not in names]
+        temporary = [
+            path for folder in (self.packs.folder, self.journals, self.path) for path in folder.glob(f"{TEMPORARY}*")
         ]
+        return sorted([*(self.packs.folder / name for name in orphans), *temporary])
 
     def remove_leftovers(self) -> int:
         """Remove what killed processes left; nothing while another process reads or adds objects.
