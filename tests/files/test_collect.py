@@ -66,7 +66,7 @@ def test_a_tree_that_is_named_during_the_collection_stays(file_store: FileStore,
 def test_nothing_is_removed_while_objects_are_open(file_store: FileStore, folder: Path) -> None:
     trees = keep_versions(file_store, folder, 2)
     with file_store.objects(), pytest.raises(Conflict):
-        collect(file_store, lambda: trees[:1])
+        collect(file_store, lambda: trees[:1], wait_seconds=0)
     assert inspect_files(file_store, trees).missing == ()
 
 

@@ -19,7 +19,6 @@ from bough.files.pack import TEMPORARY, Pack, unpack_object, write_durably
 from bough.files.store import SMALL_PACK_BYTES, FileStore
 from bough.files.trees import read_tree_id
 
-_WAIT_SECONDS: Final = 2.0
 _MIN_LIVE_SHARE: Final = 0.75
 """A large pack with a larger share of live bytes is left as it is."""
 
@@ -62,7 +61,9 @@ class FileStoreState:
     leftovers: int
 
 
-def collect(file_store: FileStore, read_roots: Callable[[], Iterable[str]], *, dry_run: bool = False) -> CollectedFiles:
+def collect(
+    file_store: FileStore, read_roots: Callable[[], Iterable[str]], *, dry_run: bool = False, wait_seconds: float = 2.0
+) -> CollectedFiles:
     """Remove the objects that no tree of `read_roots` needs. O(objects), and the bytes of packs that are rewritten.
 
     Killed at any moment, nothing that a tree needs is gone.
@@ -71,9 +72,10 @@ def collect(file_store: FileStore, read_roots: Callable[[], Iterable[str]], *, d
         file_store: The caller has none of its objects open.
         read_roots: Returns `tree` and `before` of every event of the event store; called twice.
         dry_run: Only return what would be freed.
+        wait_seconds: How long to wait for those who read or add objects.
 
     Raises:
-        Conflict: Others read or add objects for longer than two seconds. Nothing was removed.
+        Conflict: Others read or add objects for longer than that. Nothing was removed.
         Unavailable: The disk has no room for the objects that stay, or the store cannot be written.
     """
     if not file_store.exists:
@@ -93,7 +95,7 @@ def collect(file_store: FileStore, read_roots: Callable[[], Iterable[str]], *, d
                 )
             _check_free(file_store, sum(pack.size_bytes for pack in sparse) - freed)
             _copy(file_store, sparse, live)
-        _sweep(file_store, sparse, read_roots)
+        _sweep(file_store, sparse, read_roots, wait_seconds)
     except OSError as error:
         raise file_store.explain(error) from error
     packs.refresh()
@@ -139,9 +141,9 @@ def _copy(file_store: FileStore, packs: Iterable[Pack], live: set[bytes]) -> Non
         writer.flush()
 
 
-def _sweep(file_store: FileStore, old: Iterable[Pack], read_roots: Callable[[], Iterable[str]]) -> None:
+def _sweep(file_store: FileStore, old: Iterable[Pack], read_roots: Callable[[], Iterable[str]], wait: float) -> None:
     """Remove the old packs, once everything that the roots need is elsewhere."""
-    fd = file_store.try_exclusive(wait_seconds=_WAIT_SECONDS)
+    fd = file_store.try_exclusive(wait_seconds=wait)
     if fd is None:
         raise Conflict("kept files are being read or added", hint="try again later")
     try:
@@ -306,7 +308,7 @@ def repair_files(file_store: FileStore) -> list[str]:
 
 
 def _repair_packs(file_store: FileStore) -> list[str]:
-    fd = file_store.try_exclusive(wait_seconds=_WAIT_SECONDS)
+    fd = file_store.try_exclusive(wait_seconds=2.0)
     if fd is None:
         raise Conflict("kept files are being read or added", hint="try again later")
     try:

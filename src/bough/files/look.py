@@ -139,7 +139,7 @@ def look(
             recover(file_store, objects, folder)
             looked = work.run(folder, paths)
         except _NotKept as error:
-            looked = Looked(tree=None, reason=str(error))
+            looked = Looked(tree=None, reason=str(error), stat_count=work.stat_count)
         except OSError as error:
             looked = Looked(tree=None, reason=error.strerror or str(error))
         except Unavailable as error:
