@@ -35,7 +35,7 @@ def _counted(counts: dict[str, int], name: str) -> Callable[..., object]:
     function = getattr(os, name)
 
     def call(*arguments: object, **options: object) -> object:
-        counts[name] += name in ("scandir", "listdir") or "dir_fd" in options
+        counts[name] += name in ("scandir", "listdir") or options.get("dir_fd") is not None
         return function(*arguments, **options)
 
     return call
@@ -233,7 +233,8 @@ def test_a_look_that_is_not_made_looks_at_nothing_and_a_told_path_at_one_file(
     for number in range(30):
         (folder / f"{number}").write_text("x")
     keep()
+    (folder / "3").write_text("new")
     with count_calls(monkeypatch, "stat", "scandir", "open", "listdir") as counts:
         keep("3")
-    assert (counts["scandir"], counts["listdir"]) == (0, 0)
+    assert (counts["scandir"], counts["listdir"]) == (1, 0), "the packs are listed, no folder of the workspace"
     assert (counts["stat"], counts["open"]) == (2, 1), "the state of one file, twice, and its content"
