@@ -6,16 +6,12 @@ async function load(url) {
   return fragment(await response.text());
 }
 
-/** Fetch what the fork inherits for the present choices. @param {HTMLFormElement} form */
+/** Show what the fork inherits for the present choices. @param {HTMLFormElement} form */
 async function tell(form) {
-  const fields = new URLSearchParams();
-  for (const name of ["at", "cut", "files", "pending"]) {
-    const value = new FormData(form).get(name);
-    if (typeof value === "string") fields.set(name, value);
-  }
-  const page = await load(`/c/${form.elements.namedItem("id").value}/fork?${fields}`);
-  const after = page.querySelector("#inherits");
-  if (after) form.querySelector("#inherits")?.replaceWith(document.importNode(after, true));
+  const data = new FormData(form), fields = new URLSearchParams();
+  for (const name of ["at", "cut", "files", "pending"]) if (data.has(name)) fields.set(name, data.get(name));
+  const page = await load(`/c/${data.get("id")}/fork?${fields}`);
+  form.querySelector("#inherits").replaceWith(page.querySelector("#inherits"));
 }
 
 function watch(form) {
@@ -29,14 +25,12 @@ function watch(form) {
 }
 
 async function open(url) {
-  const sheet = (await load(url)).querySelector(".sheet");
-  if (!sheet) return location.assign(url);
+  const sheet = (await load(url)).querySelector(".sheet"), back = document.activeElement;
   const dialog = document.createElement("dialog");
   dialog.className = "sheet";
   dialog.setAttribute("aria-labelledby", "fork-title");
   dialog.append(...sheet.childNodes);
   document.body.append(dialog);
-  const back = document.activeElement;
   dialog.addEventListener("close", () => { dialog.remove(); back?.focus(); });
   dialog.addEventListener("click", (event) => {
     if (event.target.closest("[data-close]")) { event.preventDefault(); dialog.close(); }
@@ -49,7 +43,7 @@ const form = document.getElementById("fork-form");
 if (form) watch(form);
 else document.addEventListener("click", (event) => {
   const link = event.target.closest?.('a[href*="/fork"]');
-  if (!link || event.ctrlKey || event.metaKey || event.shiftKey || event.button) return;
+  if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
   event.preventDefault();
   open(link.href).catch(() => location.assign(link.href));
 });
