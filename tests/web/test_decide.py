@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from playwright.sync_api import Page, expect
 
+from bough.server.services import Services
+
 from .conftest import NewPage
-from .site import Site
+from .site import Site, open_site
 
 pytestmark = pytest.mark.needs("chromium")
 HTML = {"Accept": "text/html"}
@@ -192,3 +196,55 @@ def test_a_call_that_was_decided_is_told_at_its_own_address(site: Site) -> None:
     decide(site, reject=make_key(ask))
     text = site.client.get(f"/approvals/{id}/{ask['tool_call_id']}", headers=HTML).text
     assert "Rejected by local, just now." in text
+
+
+async def forget_keys(services: Services) -> None:
+    services.keys.forget()
+
+
+def test_a_session_that_has_ended_decides_nothing(new_page: NewPage, folder: Path) -> None:
+    with open_site(folder) as site:
+        site.start_waiting("write a.txt")
+        key = site.call(lambda services: services.keys.table.create("phone")).text
+        site.call(forget_keys)
+        page = new_page(quiet=False)
+        page.goto(f"{site.url}/approvals")
+        page.get_by_label("Key").fill(key)
+        page.keyboard.press("Enter")
+        button = page.get_by_role("button", name="Approve").first
+        expect(button).to_be_enabled()
+        page.context.clear_cookies()
+        button.click()
+        expect(page.get_by_role("heading", name="Sign in to bough")).to_be_visible()
+        page.get_by_label("Key").fill(key)
+        page.keyboard.press("Enter")
+        page.get_by_role("link", name="Approvals").click()
+        expect(button).to_be_enabled()
+        page.get_by_role("button", name="Reject").last.click()
+        expect(page.get_by_text("Nothing waits for you.")).to_be_visible()
+
+
+def test_calls_of_another_tenant_are_neither_shown_nor_decided(folder: Path) -> None:
+    with open_site(folder) as site:
+        id = site.start_waiting("write a.txt", title="Only mine")
+        ask = find_ask(site, id)
+        texts = [
+            site.call(lambda services, tenant=tenant: services.keys.table.create("k", tenant=tenant, role="admin")).text
+            for tenant in ("red", "local")
+        ]
+        site.call(forget_keys)
+        with site.running.client() as stranger, site.running.client() as owner:
+            for client, text in zip((stranger, owner), texts, strict=True):
+                assert client.post("/auth/session", json={"key": text}).status_code == 201
+            assert "Only mine" in owner.get("/approvals", headers=HTML).text
+            assert "Only mine" not in stranger.get("/approvals", headers=HTML).text
+            for path in (f"/approvals/{id}/{ask['tool_call_id']}", f"/c/{id}/tree", f"/c/{id}/fork"):
+                assert stranger.get(path, headers=HTML).status_code == 404, path
+            token = stranger.get("/approvals", headers=HTML).text.split('name="csrf" content="')[1].split('"')[0]
+            fields = {"csrf_token": token}
+            headers = {**HTML, "Sec-Fetch-Site": "same-origin"}
+            refused = stranger.post("/do/decide", data={"approve": make_key(ask), **fields}, headers=headers)
+            assert "was deleted, or was never here" in refused.text
+            forked = stranger.post("/do/fork", data={"id": id, "at": "1", **fields}, headers=headers)
+            assert forked.status_code == 404
+            assert site.call(lambda services: services.store.get(UUID(id))).status == "waiting_for_confirmation"
