@@ -318,3 +318,15 @@ def test_the_index_forgets_what_has_gone(tmp_path: Path) -> None:
     SkillRegistry.open(tmp_path / "w", home=home, roots=[root])
     known = "".join(index.read_text() for index in (home / "cache").iterdir())
     assert str(file) not in known and str(root / "two") in known
+
+
+def test_a_skill_whose_file_has_hard_links_says_so(tmp_path: Path) -> None:
+    file = write_skill(tmp_path / "skills", "counts")
+    (file.parent / "scripts").mkdir()
+    (file.parent / "scripts" / "count.py").write_text("print(1)\n")
+    (tmp_path / "elsewhere.md").hardlink_to(file)
+    registry = SkillRegistry()
+    registry.discover([tmp_path / "skills"])
+
+    with pytest.raises(PermissionDenied, match="has several hard links"):
+        registry.snapshot(registry.get("counts"))

@@ -194,6 +194,9 @@ class SkillRegistry:
         # The instructions were read before the copy was made: without this check, a model could follow the text of one
         # version and run the scripts of another.
         copied_file = snapshot.folder / skill.path.name if skill.path else snapshot.folder
+        if snapshot.faults and not copied_file.is_file():
+            fault = snapshot.faults[0]
+            raise PermissionDenied(f"skill {skill.name!r} cannot be used: {fault.message}", hint=fault.fix)
         if skill.content_hash != _hash_file(copied_file):
             raise Conflict(f"skill {skill.name!r} changed while it was being read", hint="try again")
         return snapshot

@@ -8,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -60,17 +61,18 @@ def demo(
 ) -> Report:
     """Show bough at work on example files, offline.
 
-    The runs are real. The files go into DIR/workspace and the conversations into DIR/home; nothing else is read or
-    changed. Files that already exist are never overwritten. Without a sandbox, no script runs: the demo says so, shows
-    the rest and exits with 6.
+    The runs are real. The files go into DIR/workspace, the skills into DIR/skills and the conversations into DIR/home;
+    nothing else is read or changed. Files that already exist are never overwritten. Without a sandbox, no script runs:
+    the demo says so, shows the rest and exits with 6.
     """
     folder = directory.expanduser().absolute()
     workspace, home = folder / "workspace", _choose_home(folder)
     try:
-        _copy_workspace(workspace)
+        # Copied, because installers make hard links, and a skill with hard links is refused.
+        _copy_examples({"workspace": workspace, "skills": folder / "skills"})
         home.mkdir()
         # In the file, not in the environment, so that the commands that a person types later need BOUGH_HOME only.
-        roots = json_module.dumps([str(find_examples() / "skills")])
+        roots = json_module.dumps([str(folder / "skills")])
         (home / "bough.yaml").write_text(f"skill_roots: {roots}\n", encoding="utf-8")
     except OSError as error:
         raise InvalidInput(
@@ -109,25 +111,30 @@ def _choose_home(folder: Path) -> Path:
     return home
 
 
-def _copy_workspace(workspace: Path) -> None:
+def _copy_examples(targets: Mapping[str, Path]) -> None:
     """Write the example files that are missing.
+
+    Args:
+        targets: The folder to write to, by the name of the folder of examples.
 
     Raises:
         Conflict: A file exists with other contents, or a folder is a link; nothing was written.
     """
-    source = find_examples() / "workspace"
     missing: list[tuple[Path, bytes]] = []
-    for file in sorted(file for file in source.rglob("*") if file.is_file()):
-        target, content = workspace / file.relative_to(source), file.read_bytes()
-        links = [part for part in (target, *target.parents) if part.is_relative_to(workspace) and part.is_symlink()]
-        if links or (target.exists() and not (target.is_file() and target.read_bytes() == content)):
-            raise Conflict(
-                f"{_relative(links[0] if links else target)} was not written by the demo, or has changed",
-                hint="choose another folder: `bough demo DIR`",
-            )
-        if not target.exists():
-            missing.append((target, content))
-    workspace.mkdir(parents=True, exist_ok=True)
+    for name, folder in targets.items():
+        source = find_examples() / name
+        for file in sorted(file for file in source.rglob("*") if file.is_file() and "__pycache__" not in file.parts):
+            target, content = folder / file.relative_to(source), file.read_bytes()
+            links = [part for part in (target, *target.parents) if part.is_relative_to(folder) and part.is_symlink()]
+            if links or (target.exists() and not (target.is_file() and target.read_bytes() == content)):
+                raise Conflict(
+                    f"{_relative(links[0] if links else target)} was not written by the demo, or has changed",
+                    hint="choose another folder: `bough demo DIR`",
+                )
+            if not target.exists():
+                missing.append((target, content))
+    for folder in targets.values():
+        folder.mkdir(parents=True, exist_ok=True)
     for target, content in missing:
         target.parent.mkdir(parents=True, exist_ok=True)
         with target.open("xb") as out:  # `x`, because a file that has appeared since must not be overwritten
