@@ -14,11 +14,12 @@ from packaging.metadata import Metadata
 
 MAX_WHEEL_BYTES = 2 << 20
 ALLOWED_LICENSES = re.compile(
-    r"MIT|BSD|Apache|ISC|Python Software Foundation|PSF|MPL|Mozilla Public License|Unlicense|0BSD|CC0|Zlib|linking exception",
+    r"MIT|BSD|Apache|ISC|Python Software Foundation|PSF|MPL|Mozilla Public License|Unlicense|0BSD|CC0|Zlib"
+    r"|linking exception",
     re.IGNORECASE,
 )
-"""Licences of what a base install brings along. None reaches a program that imports bough: pygit2 is under GPL 2 with an
-exception for linking."""
+"""Licences of what a base install brings along. None reaches a program that imports bough: pygit2 is under GPL 2 with
+an exception for linking."""
 
 _REQUIRED_FILES = ("bough/py.typed", "bough/cli/main.py", "bough/examples/skills/csv-profile/SKILL.md")
 _FORBIDDEN = re.compile(r"(^|/)(__pycache__|\.venv|\.git)(/|$)|\.(pyc|db)$|^(bough/)?tests?/")
