@@ -99,7 +99,7 @@ class WebPage:
         async def answer(request: Request) -> Response:
             access = await _authenticate(request)
             access.caller.require(screen.role, *screen.scopes)
-            return await self._show(screen, Visit(access=access, request=request, path=request.path_params))
+            return await self._show(screen, self._make_visit(access, request))
 
         return self._explain_errors(answer)
 
@@ -109,9 +109,15 @@ class WebPage:
         async def answer(request: Request) -> Response:
             access = await _authenticate(request)
             access.caller.require(part.role, *part.scopes)
-            return await part.handle(Visit(access=access, request=request, path=request.path_params))
+            return await part.handle(self._make_visit(access, request))
 
         return answer
+
+    def _make_visit(self, access: Access, request: Request) -> Visit:
+        return Visit(access=access, request=request, path=request.path_params, render=self._render_part)
+
+    def _render_part(self, template: str, context: Mapping[str, Any]) -> str:
+        return self._environment.get_template(template).render(context)
 
     def _make_action(self, action: Action) -> Endpoint:
         async def answer(request: Request) -> Response:
@@ -120,7 +126,7 @@ class WebPage:
             _require_own_form(request, form)
             access.caller.require(action.role, *action.scopes)
             ids = {name: value for name, value in form.items() if isinstance(value, str)}
-            visit = Visit(access=access, request=request, path=ids, form=form)
+            visit = replace(self._make_visit(access, request), path=ids, form=form)
             try:
                 result = await action.handle(visit)
             except (BoughError, RequestValidationError) as error:

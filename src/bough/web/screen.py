@@ -26,6 +26,7 @@ class Visit:
     """One request of a person: who asks, for what.
 
     Attributes:
+        render: Returns the HTML of a template, given its name and its values.
         path: The parameters of the screen's path. For an action they come from the form's fields of the same names.
         form: The fields of the form; empty for a GET. A screen that shows a refused form again fills them in.
         problem: The problem document of the action that was refused; None otherwise.
@@ -33,6 +34,7 @@ class Visit:
 
     access: Access
     request: Request
+    render: Callable[[str, Mapping[str, Any]], str]
     path: Mapping[str, str] = field(default_factory=dict[str, str])
     form: FormData = field(default_factory=FormData)
     problem: JsonObject | None = None

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Protocol
 from uuid import UUID
 
+from fastapi import HTTPException, Response
 from pydantic import Field, StringConstraints
 
-from bough.errors import InvalidInput
+from bough.errors import InvalidInput, NotFound
 from bough.events.model import ContentPart, ImagePart, TextPart, UserMessage
 from bough.events.record import StoredEvent
 from bough.server.bodies.base import MAX_SEQ, OUR_EVENTS, Flag, Form, LenientForm, Moment, Success, stamp
 from bough.types import JsonObject
+
+MAX_FIELD_BYTES = 1 << 16
+"""How much of a field one request returns."""
 
 
 class EventForm(Protocol):
@@ -129,6 +134,46 @@ class EventPage(EventQuery):
     after: int | None = Field(default=None, ge=-1, le=MAX_SEQ)
     before: int | None = Field(default=None, ge=0, le=MAX_SEQ)
     kinds: str | None = Field(default=None, max_length=1000)
+
+
+class FieldQuery(Form):
+    """Which part of an event's field to return. `offset` and `length` are bytes of UTF-8."""
+
+    field: str | None = Field(default=None, min_length=1, max_length=100)
+    offset: int = Field(default=0, ge=0, le=MAX_SEQ)
+    length: int = Field(default=MAX_FIELD_BYTES, ge=1, le=MAX_FIELD_BYTES)
+
+
+def answer_field(event: JsonObject, query: FieldQuery) -> Response:
+    """Return the response with a range of a field of an event in our form; both ends are moved to whole characters.
+
+    Raises:
+        NotFound: The event has no such field.
+        HTTPException: The field ends before the offset.
+    """
+    if query.field is None or query.field not in event:
+        raise NotFound("the event has no such field", hint=f"its fields are {', '.join(event)}")
+    value = event[query.field]
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
+    content = text.encode("utf-8", "replace")
+    size = len(content)
+    if query.offset >= max(size, 1):
+        raise HTTPException(416, "the field is shorter", headers={"Content-Range": f"bytes */{size}"})
+    start, stop = _find_character(content, query.offset), _find_character(content, query.offset + query.length)
+    # Moved to whole characters, so that each piece is text and the pieces joined are the field.
+    if stop <= start:
+        stop = min(start + 4, size)
+        stop = _find_character(content, stop)
+    headers = {"Content-Range": f"bytes {start}-{max(stop - 1, 0)}/{size}", "X-Content-Type-Options": "nosniff"}
+    return Response(content[start:stop], 206, headers=headers, media_type="text/plain; charset=utf-8")
+
+
+def _find_character(content: bytes, place: int) -> int:
+    """Return the place of the character of UTF-8 to which a byte belongs; the size for a place beyond it."""
+    place = min(place, len(content))
+    while 0 < place < len(content) and content[place] & 0xC0 == 0x80:
+        place -= 1
+    return place
 
 
 class ConfirmationAnswer(LenientForm):

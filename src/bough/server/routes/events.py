@@ -6,6 +6,7 @@ from typing import Annotated
 from uuid import UUID
 
 from fastapi import Header, Query, Request, Response
+from fastapi.responses import JSONResponse
 from sse_starlette import EventSourceResponse
 
 from bough.conversation import Turn
@@ -18,7 +19,16 @@ from bough.events.record import ConversationRecord
 from bough.server.access import Access, Approver, Reader, Writer
 from bough.server.bodies.base import ItemPage, Success, answer_page
 from bough.server.bodies.conversations import Repeat
-from bough.server.bodies.events import ConfirmationAnswer, EventPage, EventQuery, MessageSent, NewMessage, wants_ours
+from bough.server.bodies.events import (
+    ConfirmationAnswer,
+    EventPage,
+    EventQuery,
+    FieldQuery,
+    MessageSent,
+    NewMessage,
+    answer_field,
+    wants_ours,
+)
 from bough.server.bounds.etag import IdempotencyKey, IfMatch, id_from_key, parse_head, require_match
 from bough.server.conversations.conversation import open_conversation, require_short, say
 from bough.server.conversations.deciding import decide, list_approvals
@@ -86,10 +96,18 @@ async def get_events(
     return [await _read_or_none(reader, event_id) for event_id in ids]
 
 
-@routes.get("/api/conversations/{id}/events/{event_id}")
-async def get_event(id: ConversationId, event_id: str, access: Reader, accept: Accept = None) -> JsonObject:
-    """Return one event, or one part of an event."""
-    return await (await _open_reader(access, id, ours=wants_ours(accept))).one(event_id)
+@routes.get("/api/conversations/{id}/events/{event_id}", response_model=JsonObject)
+async def get_event(
+    id: ConversationId, event_id: str, query: Annotated[FieldQuery, Query()], access: Reader, accept: Accept = None
+) -> Response:
+    """Return one event, or one part of an event.
+
+    With `field`, a range of that field in bough's form, as text: a value that is not a text is JSON.
+    """
+    if query.field is None:
+        return JSONResponse(await (await _open_reader(access, id, ours=wants_ours(accept))).one(event_id))
+    event = await (await _open_reader(access, id, ours=True)).one(event_id)
+    return answer_field(event, query)
 
 
 @routes.post("/api/conversations/{id}/events")

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from bough.web.screen import Action, HtmlPart, WebScreen
-from bough.web.screens import approvals, compare, conversations, fork, tree
+from bough.web.screens import approvals, compare, conversations, event, fork, timeline, tree
 
 SCREENS: Final[tuple[WebScreen, ...]] = (
     conversations.SCREEN,
+    timeline.SCREEN,
+    event.SCREEN,
     fork.SCREEN,
     tree.SCREEN,
     compare.SCREEN,
@@ -17,8 +19,8 @@ SCREENS: Final[tuple[WebScreen, ...]] = (
 )
 """Every screen of the page."""
 
-ACTIONS: Final[tuple[Action, ...]] = (fork.FORK, approvals.DECIDE, compare.GRAFT)
+ACTIONS: Final[tuple[Action, ...]] = (fork.FORK, approvals.DECIDE, compare.GRAFT, *timeline.ACTIONS)
 """Every form of the page."""
 
-PARTS: Final[tuple[HtmlPart, ...]] = (compare.CHOOSE, compare.CHOOSE_OTHER)
+PARTS: Final[tuple[HtmlPart, ...]] = (compare.CHOOSE, compare.CHOOSE_OTHER, *timeline.PARTS)
 """Every address from which a script gets HTML."""

@@ -1,0 +1,169 @@
+"""A part of a log for a page: its events in bough's form, the events around it that complete it, and its turns."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from bough.conversation.log.kept_states import find_nearest
+from bough.conversation.log.state import State
+from bough.conversation.log.turns import TurnRecord, fold_to_turn, read_turn_page
+from bough.events.model import UserMessage
+from bough.events.record import ConversationRecord, StoredEvent
+from bough.server.auth.owned import OwnedStore
+from bough.server.bodies.events import encode_ours
+from bough.server.reading import MAX_LOOKED_AT
+from bough.types import JsonObject
+
+_AROUND = 100
+"""How many events before and after a part are read for the calls that it completes, and their outcomes."""
+
+_MAX_TURN_EVENTS = 1000
+"""A turn of more events is not added up."""
+
+_MAX_OUTLINE_EVENTS = 2000
+_MAX_FOLDED_EVENTS = 2000
+"""How many events a page folds to number its turns; beyond, each message counts as a turn."""
+
+_CALL_KINDS = frozenset({"ToolReturned", "ToolFailed", "ToolRejected", "ToolInterrupted"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogPart:
+    """The events `start` to `stop - 1` of a log.
+
+    Attributes:
+        events: These events, some before and some after, ordered by seq.
+        turns: The number of the turn that an event of the part begins, by seq.
+        first_turn: The turn to which the first event belongs, unless it begins one; 0 before the first turn.
+        turn_starts: The seq at which a turn begins, by number, for turns of the part whose events were all read.
+    """
+
+    start: int
+    stop: int
+    events: Sequence[JsonObject]
+    turns: Mapping[int, int]
+    first_turn: int
+    turn_starts: Mapping[int, int]
+
+
+async def read_log_part(store: OwnedStore, record: ConversationRecord, start: int, stop: int) -> LogPart:
+    """Return a part of a log. Reads the part, at most 200 events around it, and those of the turn it begins in.
+
+    Raises:
+        CorruptLog: An event cannot be read.
+    """
+    start, stop = max(start, 0), min(stop, record.head)
+    state = await _fold_near(store, record, start)
+    if state is None:
+        first_turn = await _count_messages(store, record, start)
+        turned = 0
+    else:
+        first_turn, turned = state.turns, state.turned
+    # Read from the turn's message on, because the totals at its end count all of its events.
+    low = max(start - _AROUND, 0)
+    if state is not None and first_turn and start - turned <= _MAX_TURN_EVENTS:
+        low = min(low, turned)
+    stored = [event async for event in store.read(record.id, low, min(stop + _AROUND, record.head))]
+    turns: dict[int, int] = {}
+    for event in stored:
+        if not start <= event.seq < stop:
+            continue
+        if state is None:
+            if event.kind == "UserMessage":
+                turns[event.seq] = first_turn + len(turns) + 1
+            continue
+        state.apply(event.seq, event.event)
+        if isinstance(event.event, UserMessage) and state.turned == event.seq and state.turns:
+            turns[event.seq] = state.turns
+    starts = {number: seq for seq, number in turns.items()}
+    if state is not None and first_turn and turned >= low:
+        starts[first_turn] = turned
+    stored += await _read_outcomes(store, record, stored, stop)
+    return LogPart(
+        start=start,
+        stop=stop,
+        events=[encode_ours(event) for event in stored],
+        turns=turns,
+        first_turn=first_turn,
+        turn_starts=starts,
+    )
+
+
+async def read_outline(store: OwnedStore, record: ConversationRecord, number: int, count: int) -> Sequence[TurnRecord]:
+    """Return at most `count` turns up to turn `number`, fewer if they have many events."""
+    if await _fold_near(store, record, record.head) is None:
+        return ()
+    after = await fold_to_turn(store, record.id, number, head=record.head)
+    stop = after.turned if after.turns > number else record.head
+    first = max(number - count + 1, 1)
+    while first <= number:
+        state = await fold_to_turn(store, record.id, first - 1, head=record.head)
+        # Read whole, as a page is drawn: a few long turns must not cost more than many short ones.
+        if state.turns >= first and stop - state.turned <= _MAX_OUTLINE_EVENTS:
+            turns, _ = await read_turn_page(store, record.id, first, number - first + 1, head=record.head)
+            return turns
+        first += max((number - first + 1) // 2, 1)
+    return ()
+
+
+async def _fold_near(store: OwnedStore, record: ConversationRecord, seq: int) -> State | None:
+    """Return the state before an event; None if no kept state is near, as in a log that was imported or copied."""
+    nearest = await find_nearest(store, record.id, seq)
+    kept_head = 0 if nearest is None or nearest.state is None else nearest.state.head
+    if seq - kept_head > _MAX_FOLDED_EVENTS:
+        return None
+    return await fold_to_turn(store, record.id, head=seq)
+
+
+async def _count_messages(store: OwnedStore, record: ConversationRecord, stop: int) -> int:
+    """Return how many messages a log has before an event. O(events), of which no payload is read."""
+    return sum(kind == "UserMessage" for _, _, kind in await store.read_ids(record.id, 0, stop))
+
+
+async def find_turn_start(store: OwnedStore, record: ConversationRecord, number: int) -> int:
+    """Return the seq of the message that begins a turn; that of the last turn for a higher number. 0 without turns."""
+    state = await fold_to_turn(store, record.id, max(number - 1, 0), head=record.head)
+    return state.turned
+
+
+async def find_text(
+    store: OwnedStore, record: ConversationRecord, text: str, start: int
+) -> tuple[list[int], int | None]:
+    """Return the seqs of the events from `start` on that contain a text, and where to go on; None at the end.
+
+    Reads at most `MAX_LOOKED_AT` events. Upper and lower case are equal.
+    """
+    # Payloads are JSON, in which a text may stand with or without escapes of its other characters.
+    needles = {json.dumps(text, ensure_ascii=flag)[1:-1].lower().encode("utf-8", "replace") for flag in (True, False)}
+    stop = min(start + MAX_LOOKED_AT, record.head)
+    matches: list[int] = []
+    async for stored in store.read(record.id, start, stop):
+        payload = stored.raw.lower()
+        if any(needle in payload for needle in needles):
+            matches.append(stored.seq)
+    return matches, stop if stop < record.head else None
+
+
+async def _read_outcomes(
+    store: OwnedStore, record: ConversationRecord, stored: Sequence[StoredEvent], stop: int
+) -> list[StoredEvent]:
+    """Return the outcomes of calls of the part that come later than the events that were read."""
+    # The outcomes of calls that run side by side may be far away; without this they would look as if they were lost.
+    open_calls = {
+        event.event.tool_call_id: event.seq for event in stored if event.event.kind == "ToolCalled" and event.seq < stop
+    }
+    for event in stored:
+        if event.event.kind in _CALL_KINDS:
+            open_calls.pop(getattr(event.event, "tool_call_id", ""), None)
+    if not open_calls or not stored:
+        return []
+    outcomes: list[StoredEvent] = []
+    last = stored[-1].seq
+    async for event in store.read(record.id, last + 1, min(last + 1 + _MAX_TURN_EVENTS, record.head)):
+        if event.kind in _CALL_KINDS and open_calls.pop(getattr(event.event, "tool_call_id", ""), None) is not None:
+            outcomes.append(event)
+        if not open_calls:
+            break
+    return outcomes

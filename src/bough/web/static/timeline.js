@@ -1,0 +1,387 @@
+// The timeline: a window of chunks that touch the screen, rows as they come, jumps, search and keys.
+import { announce, fragment, request } from "./core.js";
+import { follow } from "./stream.js";
+
+const SIZE = 50, WHOLE = 400, MAX_PIXELS = 8e6, MIN_CHUNK = 100, NEAR_END = 80;
+const log = document.getElementById("log");
+const id = log.dataset.id;
+const address = `/c/${id}`;
+const isFiltered = log.dataset.kinds !== "all";
+let head = Number(log.dataset.head);
+
+// The window. `heights[n]` is the measured height of chunk n, or 0.
+const chunks = new Map([...log.querySelectorAll(".chunk")].map((chunk) => [Number(chunk.dataset.n), chunk]));
+let heights = new Float32Array(Math.ceil(head / SIZE) + 64);
+let measured = 0, known = 0, version = 0, isWindowed = false, busy = false, again = false;
+const above = document.createElement("div"), below = document.createElement("div");
+const bodies = new WeakMap();
+const count = () => Math.max(1, Math.ceil(head / SIZE));
+
+function estimate() {
+  const mean = known ? measured / known : 1500;
+  return Math.max(MIN_CHUNK, Math.min(mean, (MAX_PIXELS - measured) / Math.max(1, count() - known)));
+}
+
+function top(n) {
+  const guess = estimate();
+  let y = 0;
+  for (let i = 0; i < n; i++) y += heights[i] || guess;
+  return y;
+}
+
+/** The chunk at a height below the log's beginning, and how far into it. */
+function find(y) {
+  const guess = estimate();
+  const last = count() - 1;
+  for (let i = 0; i < last; i++) {
+    const height = heights[i] || guess;
+    if (y < height) return [i, y / height];
+    y -= height;
+  }
+  return [last, Math.min(1, y / (heights[last] || guess))];
+}
+
+function measure(n, chunk) {
+  const height = chunk.getBoundingClientRect().height;
+  if (n >= heights.length) {
+    const longer = new Float32Array(n * 2);
+    longer.set(heights);
+    heights = longer;
+  }
+  if (Math.abs(height - heights[n]) < 0.5) return;
+  if (heights[n]) measured -= heights[n];
+  else known++;
+  measured += heights[n] = height;
+}
+
+/** Take the contents of folded rows out of the page; they come back when a row is unfolded. */
+function fold(root) {
+  for (const details of root.querySelectorAll(".row > details:not([open])")) {
+    if (bodies.has(details)) continue;
+    const body = document.createDocumentFragment();
+    while (details.children.length > 1) body.append(details.children[1]);
+    bodies.set(details, body);
+  }
+}
+
+log.addEventListener("toggle", (event) => {
+  const body = bodies.get(event.target);
+  if (event.target.open && body) {
+    bodies.delete(event.target);
+    event.target.append(body);
+  }
+}, true);
+
+async function load(n) {
+  const answer = await request(`${address}/rows?from=${n * SIZE}&to=${Math.min((n + 1) * SIZE, head)}`);
+  const batch = fragment(await answer.text()).firstElementChild;
+  const chunk = batch.querySelector(`.chunk[data-n="${n}"]`) ?? document.createElement("div");
+  fold(chunk);
+  return chunk;
+}
+
+/** Put chunks into the page and take out the others: the only place that moves what is read. */
+async function show(first, last, anchor) {
+  const own = ++version, missing = [];
+  for (let n = first; n <= last; n++) if (!chunks.has(n)) missing.push(n);
+  if (missing.length) log.setAttribute("aria-busy", "true");
+  const loaded = await Promise.all(missing.map(load)).finally(() => own === version && log.removeAttribute("aria-busy"));
+  if (own !== version) return;
+  const focused = document.activeElement?.closest?.(".chunk");
+  for (const [n, chunk] of chunks) {
+    if (n >= first && n <= last || chunk === focused) continue;
+    chunk.remove();
+    chunks.delete(n);
+  }
+  missing.forEach((n, i) => chunks.has(n) || chunks.set(n, loaded[i]));
+  const held = [...chunks.keys()].sort((a, b) => a - b);
+  for (const n of held) if (chunks.get(n).parentNode !== log) log.insertBefore(chunks.get(n), next(held, n));
+  for (const n of held) measure(n, chunks.get(n));
+  space(held);
+  if (anchor && chunks.has(anchor[0])) {
+    const chunk = chunks.get(anchor[0]).getBoundingClientRect();
+    scrollBy(0, chunk.top + anchor[1] * chunk.height - anchor[2]);
+  }
+}
+
+const next = (held, n) => chunks.get(held.find((other) => other > n && chunks.get(other).parentNode === log)) ?? below;
+
+function space(held) {
+  const guess = estimate();
+  let rest = 0, gap = 0;
+  for (let i = held[held.length - 1] + 1; i < count(); i++) rest += heights[i] || guess;
+  above.style.height = `${top(held[0])}px`;
+  below.style.height = `${rest}px`;
+  held.forEach((n, i) => { // a focused row far away keeps its place by a margin
+    gap = 0;
+    for (let j = (held[i - 1] ?? n - 1) + 1; j < n; j++) gap += heights[j] || guess;
+    chunks.get(n).style.marginTop = gap ? `${gap}px` : "";
+  });
+}
+
+/** The place that is read: a chunk, how far into it, and where on the screen that is. */
+function place() {
+  for (const [n, chunk] of chunks) {
+    const box = chunk.getBoundingClientRect();
+    if (box.top <= 80 && box.bottom > 80) return [n, (80 - box.top) / box.height, 80];
+  }
+  return null;
+}
+
+async function settle() {
+  if (!isWindowed) return;
+  if (busy) {
+    again = true;
+    return;
+  }
+  busy = true;
+  try {
+    do {
+      again = false;
+      const y = Math.max(0, -log.getBoundingClientRect().top), screen = innerHeight;
+      const first = find(Math.max(0, y - screen))[0], last = find(y + 2 * screen)[0];
+      const [n, fraction] = find(y);
+      const isComplete = [...Array(last - first + 1).keys()].every((i) => chunks.has(first + i));
+      if (!isComplete || chunks.size > last - first + 3) await show(first, last, place() ?? [n, fraction, 0]);
+    } while (again);
+  } catch (problem) {
+    announce(problem.title ?? "The events cannot be read now.", true);
+  } finally {
+    busy = false;
+  }
+}
+
+function begin() {
+  isWindowed = head > WHOLE && !isFiltered;
+  if (!isWindowed) return;
+  log.querySelectorAll(":scope > .pages, :scope > .matches").forEach((node) => node.remove());
+  log.classList.add("window");
+  log.prepend(above);
+  log.append(below);
+  for (const chunk of chunks.values()) fold(chunk);
+  const held = [...chunks.keys()].sort((a, b) => a - b);
+  for (const n of held) measure(n, chunks.get(n));
+  space(held);
+}
+
+/** The row of an event; if its own element is folded away, the row before it contains it. */
+function row(seq) {
+  const own = document.getElementById(`e${seq}`);
+  if (own?.dataset.in) return document.getElementById(`e${own.dataset.in}`) ?? own;
+  const before = () => [...(chunks.get(Math.floor(seq / SIZE))?.querySelectorAll("article.row") ?? [])]
+    .filter((element) => Number(element.id.slice(1)) <= seq).pop();
+  return own ?? before();
+}
+
+/** Show an event and focus its row. */
+export async function jump(seq) {
+  seq = Math.max(0, Math.min(seq, head - 1));
+  const n = Math.floor(seq / SIZE);
+  if (isWindowed && !chunks.has(n)) await show(Math.max(0, n - 1), Math.min(count() - 1, n + 1));
+  let element = row(seq);
+  if (element?.dataset.in) {
+    await show(Math.floor(Number(element.dataset.in) / SIZE), n);
+    element = row(seq);
+  }
+  if (!element) return void (location.href = `${address}?at=${seq}#e${seq}`);
+  const details = element.closest("details") ?? element.querySelector(":scope > details");
+  if (details) details.open = true;
+  element.scrollIntoView({ block: "start" });
+  focus(element.closest("article") ?? element);
+  await settle();
+}
+
+function focus(element) {
+  log.querySelector('article[tabindex="0"]')?.setAttribute("tabindex", "-1");
+  element.tabIndex = 0;
+  element.focus({ preventScroll: true });
+}
+
+// Rows as they come. A row replaces the one of its id; a new one goes to the end of its turn.
+const isAtEnd = () => document.documentElement.scrollHeight - innerHeight - scrollY < NEAR_END;
+const news = document.getElementById("news");
+let unseen = 0;
+
+function take(batch, from, to) {
+  const wasAtEnd = isAtEnd();
+  const hadTail = chunks.has(count() - 1) || head === 0;
+  log.querySelector(".empty")?.remove();
+  dropDraft();
+  head = Math.max(head, to + 1);
+  for (const chunk of [...batch.querySelectorAll(".chunk")]) merge(chunk, from, hadTail);
+  if (isWindowed) for (const [n, chunk] of chunks) measure(n, chunk);
+  else if (head > WHOLE) begin();
+  if (isWindowed) space([...chunks.keys()].sort((a, b) => a - b));
+  if (wasAtEnd) scrollTo(0, document.documentElement.scrollHeight);
+  else tell(to - from + 1);
+  settle();
+}
+
+function merge(chunk, from, hadTail) {
+  const n = Number(chunk.dataset.n);
+  let target = chunks.get(n);
+  if (!target && hadTail && (n + 1) * SIZE > from) {
+    target = document.createElement("div");
+    target.className = "chunk";
+    target.dataset.n = String(n);
+    log.insertBefore(target, isWindowed ? below : null);
+    chunks.set(n, target);
+  }
+  for (const section of [...chunk.children]) {
+    let turn = target?.querySelector(`section[data-turn="${section.dataset.turn}"]`);
+    for (const child of [...section.children]) {
+      const present = document.getElementById(child.id);
+      if (present) {
+        copyOpen(present, child);
+        present.replaceWith(child);
+      } else if (target) {
+        if (!turn) {
+          turn = section.cloneNode(false);
+          target.append(turn);
+        }
+        turn.append(child);
+      }
+      if (isWindowed) fold(child.parentNode);
+    }
+  }
+}
+
+function copyOpen(old, replacement) {
+  const before = old.querySelector(":scope > details"), after = replacement.querySelector(":scope > details");
+  if (before?.open && after) after.open = true;
+  if (old.contains(document.activeElement)) queueMicrotask(() => focus(replacement));
+}
+
+function tell(added) {
+  unseen += added;
+  news.hidden = false;
+  news.lastElementChild.textContent = unseen === 1 ? "1 new event" : `${unseen} new events`;
+}
+
+news.addEventListener("click", async (event) => {
+  event.preventDefault();
+  await jump(head - 1);
+  scrollTo(0, document.documentElement.scrollHeight);
+});
+addEventListener("scroll", () => {
+  if (isAtEnd()) {
+    unseen = 0;
+    news.hidden = true;
+  }
+  requestAnimationFrame(settle);
+}, { passive: true });
+addEventListener("resize", settle);
+
+// Text as it comes, in a row of its own until the event replaces it.
+let draft = null;
+function write({ kind, text }) {
+  if (isFiltered || kind !== "text") return;
+  const wasAtEnd = isAtEnd();
+  if (!draft) {
+    draft = document.createElement("article");
+    draft.className = "row step now";
+    draft.setAttribute("aria-busy", "true");
+    draft.append(document.createElement("span"), document.createElement("pre"));
+    log.insertBefore(draft, isWindowed ? below : null);
+  }
+  draft.lastElementChild.append(text);
+  if (wasAtEnd) scrollTo(0, document.documentElement.scrollHeight);
+}
+function dropDraft() {
+  draft?.remove();
+  draft = null;
+}
+
+const status = () => document.getElementById("status");
+function setState(nodes) {
+  const fresh = nodes.firstElementChild, wasRunning = "running" in status().dataset;
+  status().replaceWith(fresh);
+  const isRunning = "running" in fresh.dataset;
+  if (wasRunning && !isRunning) announce(fresh.textContent.trim().replace(/\s+/g, " "));
+  document.querySelectorAll(".talk .quiet").forEach((button) => (button.hidden = !isRunning));
+}
+
+// Search: n of m, from the whole log.
+const field = document.getElementById("find"), counter = document.getElementById("matches");
+let matches = [], current = -1, searching = 0;
+async function search(text) {
+  const own = ++searching;
+  matches = [];
+  for (let from = 0; from !== null && own === searching; ) {
+    const answer = await request(`${address}/find?text=${encodeURIComponent(text)}&from=${from}`);
+    const page = await answer.json();
+    if (own !== searching) return;
+    const isFirst = !matches.length && page.matches.length;
+    matches.push(...page.matches);
+    counter.hidden = false;
+    counter.textContent = matches.length ? `${current + 1} of ${matches.length}` : `searched ${page.next ?? head} of ${head}`;
+    if (isFirst) await step(0);
+    from = page.next;
+  }
+  if (!matches.length) counter.textContent = "no match";
+}
+async function step(to) {
+  current = (to + matches.length) % matches.length;
+  counter.textContent = `${current + 1} of ${matches.length}`;
+  await jump(matches[current]);
+}
+field.form.addEventListener("submit", (event) => {
+  const text = field.value.trim();
+  if (!text || isFiltered) return;
+  event.preventDefault();
+  if (/^#?\d+$/.test(text) && text[0] === "#") jump(Number(text.slice(1)));
+  else if (field.dataset.text === text && matches.length) step(current + 1);
+  else {
+    field.dataset.text = text;
+    current = -1;
+    search(text).catch((problem) => announce(problem.title, true));
+  }
+});
+field.form.addEventListener("change", (event) => event.target.name === "kinds" && field.form.submit());
+
+// Keys of the timeline, of the focused row or the first on the screen.
+const rows = () => [...log.querySelectorAll("article.row")];
+function here() {
+  const focused = document.activeElement?.closest?.("article.row");
+  return focused ?? rows().find((element) => element.getBoundingClientRect().bottom > 80);
+}
+function move(list, by) {
+  const from = here();
+  const index = list.indexOf(from);
+  const after = (element) => from.compareDocumentPosition(element) & Node.DOCUMENT_POSITION_FOLLOWING;
+  const target = index >= 0 ? list[index + by] : by > 0 ? list.find(after) : list.filter((e) => !after(e)).pop();
+  if (!target) return;
+  focus(target);
+  target.scrollIntoView({ block: "nearest" });
+}
+const seqOf = (element) => element?.id.slice(1);
+const messages = () => [...log.querySelectorAll('.turn:not(.more) > article.you:first-child')];
+export const actions = {
+  j: () => move(rows(), 1),
+  k: () => move(rows(), -1),
+  e: () => move([...log.querySelectorAll("article[data-error]")], 1),
+  "]": () => move(messages(), 1),
+  "[": () => move(messages(), -1),
+  "#": () => { field.value = "#"; field.focus(); },
+  m: () => document.getElementById("message").focus(),
+  f: () => (location.href = `${address}/fork?at=${seqOf(here())}`),
+  y: () => navigator.clipboard?.writeText(`${location.origin}${address}?at=${seqOf(here())}#e${seqOf(here())}`),
+  o: () => here()?.querySelector("summary")?.click(),
+};
+
+document.addEventListener("keydown", (event) => {
+  if (event.target.id === "message" && event.key === "Enter" && event.ctrlKey) event.target.form.requestSubmit();
+});
+
+begin();
+if (log.dataset.at !== "") jump(Number(log.dataset.at));
+else if (!location.hash || location.hash === "#talk") scrollTo(0, document.documentElement.scrollHeight);
+follow({
+  id,
+  last: Number(log.dataset.last),
+  rows: isFiltered ? () => {} : take,
+  delta: write,
+  state: setState,
+  lost: () => {},
+  ended: () => {},
+});
