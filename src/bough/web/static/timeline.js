@@ -1,5 +1,6 @@
 // The timeline: a window of chunks that touch the screen, rows as they come, jumps, search and keys.
 import { announce, fragment, request } from "./core.js";
+import * as keys from "./keys.js";
 import { follow } from "./stream.js";
 
 const SIZE = 50, WHOLE = 400, MAX_PIXELS = 8e6, MIN_CHUNK = 100, NEAR_END = 80;
@@ -11,7 +12,7 @@ let head = Number(log.dataset.head);
 
 // The window. `heights[n]` is the measured height of chunk n, or 0.
 const chunks = new Map([...log.querySelectorAll(".chunk")].map((chunk) => [Number(chunk.dataset.n), chunk]));
-let heights = new Float32Array(Math.ceil(head / SIZE) + 64);
+const heights = new Float32Array(Math.ceil(head / SIZE) + 4096);
 let measured = 0, known = 0, version = 0, isWindowed = false, busy = false, again = false;
 const above = document.createElement("div"), below = document.createElement("div");
 const bodies = new WeakMap();
@@ -43,11 +44,6 @@ function find(y) {
 
 function measure(n, chunk) {
   const height = chunk.getBoundingClientRect().height;
-  if (n >= heights.length) {
-    const longer = new Float32Array(n * 2);
-    longer.set(heights);
-    heights = longer;
-  }
   if (Math.abs(height - heights[n]) < 0.5) return;
   if (heights[n]) measured -= heights[n];
   else known++;
@@ -80,7 +76,7 @@ async function load(n) {
   return chunk;
 }
 
-/** Put chunks into the page and take out the others: the only place that moves what is read. */
+/** Put chunks into the page and take out the others. */
 async function show(first, last, anchor) {
   const own = ++version, missing = [];
   for (let n = first; n <= last; n++) if (!chunks.has(n)) missing.push(n);
@@ -314,7 +310,7 @@ async function search(text) {
     const isFirst = !matches.length && page.matches.length;
     matches.push(...page.matches);
     counter.hidden = false;
-    counter.textContent = matches.length ? `${current + 1} of ${matches.length}` : `searched ${page.next ?? head} of ${head}`;
+    counter.textContent = matches.length ? `${current + 1} of ${matches.length}` : "searching";
     if (isFirst) await step(0);
     from = page.next;
   }
@@ -339,35 +335,31 @@ field.form.addEventListener("submit", (event) => {
 });
 field.form.addEventListener("change", (event) => event.target.name === "kinds" && field.form.submit());
 
-// Keys of the timeline, of the focused row or the first on the screen.
-const rows = () => [...log.querySelectorAll("article.row")];
-function here() {
-  const focused = document.activeElement?.closest?.("article.row");
-  return focused ?? rows().find((element) => element.getBoundingClientRect().bottom > 80);
-}
+// Keys: they act on the focused row, or the first on the screen.
+const rows = (selector = ".row") => [...log.querySelectorAll(`article${selector}`)];
+const here = () => document.activeElement?.closest?.("article.row") ??
+  rows().find((element) => element.getBoundingClientRect().bottom > 80);
 function move(list, by) {
   const from = here();
-  const index = list.indexOf(from);
-  const after = (element) => from.compareDocumentPosition(element) & Node.DOCUMENT_POSITION_FOLLOWING;
-  const target = index >= 0 ? list[index + by] : by > 0 ? list.find(after) : list.filter((e) => !after(e)).pop();
+  const order = (element) => from.compareDocumentPosition(element) & (by > 0 ? 4 : 2);
+  const target = by > 0 ? list.find(order) : list.findLast(order);
   if (!target) return;
   focus(target);
-  target.scrollIntoView({ block: "nearest" });
+  target.scrollIntoView({ block: by === 1 && target.offsetHeight < innerHeight ? "nearest" : "start" });
 }
-const seqOf = (element) => element?.id.slice(1);
-const messages = () => [...log.querySelectorAll('.turn:not(.more) > article.you:first-child')];
-export const actions = {
-  j: () => move(rows(), 1),
-  k: () => move(rows(), -1),
-  e: () => move([...log.querySelectorAll("article[data-error]")], 1),
-  "]": () => move(messages(), 1),
-  "[": () => move(messages(), -1),
-  "#": () => { field.value = "#"; field.focus(); },
-  m: () => document.getElementById("message").focus(),
-  f: () => (location.href = `${address}/fork?at=${seqOf(here())}`),
-  y: () => navigator.clipboard?.writeText(`${location.origin}${address}?at=${seqOf(here())}#e${seqOf(here())}`),
-  o: () => here()?.querySelector("summary")?.click(),
-};
+const seq = () => here()?.id.slice(1) ?? 0;
+const turns = () => rows(".you").filter((element) => element.matches(".turn:not(.more) > :first-child"));
+for (const [key, label, run] of [
+  ["j", "Next row", () => move(rows(), 1)],
+  ["k", "Previous row", () => move(rows(), -1)],
+  ["e", "Next error", () => move(rows("[data-error]"), 1)],
+  ["]", "Next turn", () => move(turns(), 2)],
+  ["[", "Previous turn", () => move(turns(), -2)],
+  ["o", "Open or close the row", () => here()?.querySelector("summary")?.click()],
+  ["#", "Jump to an event", () => { field.value = "#"; field.focus(); }],
+  ["m", "Write a message", () => document.getElementById("message").focus()],
+  ["y", "Copy the row's link", () => navigator.clipboard?.writeText(`${location.origin}${address}?at=${seq()}#e${seq()}`)],
+]) keys.bind?.(key, label, run);
 
 document.addEventListener("keydown", (event) => {
   if (event.target.id === "message" && event.key === "Enter" && event.ctrlKey) event.target.form.requestSubmit();
@@ -383,5 +375,5 @@ follow({
   delta: write,
   state: setState,
   lost: () => {},
-  ended: () => {},
+  ended: () => document.querySelectorAll(".talk button").forEach((button) => (button.disabled = true)),
 });
