@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from html import escape, unescape
+from html import unescape
 from typing import NamedTuple
 
 from bough.cli.describe import describe_event, read_thinking
@@ -15,16 +15,6 @@ from bough.types import JsonObject
 
 _MESSAGE_WORDS = ("user", "model")
 """The words of `describe_event` for messages; only their texts are Markdown."""
-_CSS = """
-:root { color-scheme: light dark; --line: #8885; --soft: #8882; }
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
-h2 { font-size: 1rem; margin: 0; } h2 a { color: inherit; opacity: .6; text-decoration: none; }
-article { border-left: 3px solid var(--line); padding: .25rem 0 .25rem 1rem; margin: 1rem 0; }
-.user { border-color: #2a7; } .model { border-color: #27a; } .failed, .error, .rejected { border-color: #b33; }
-.summary { font-weight: normal; opacity: .8; overflow-wrap: anywhere; }
-pre { white-space: pre-wrap; overflow-wrap: anywhere; margin: .5rem 0 0; padding: .5rem; background: var(--soft); }
-.user pre, .model pre { background: none; padding: 0; font: inherit; }
-"""
 
 
 class Transcript(NamedTuple):
@@ -34,11 +24,13 @@ class Transcript(NamedTuple):
         head: The text before the first event.
         write: Returns the text of an event.
         tail: The text after the last event.
+        finish: Returns the text of events that `write` holds back, at the end.
     """
 
     head: str
     write: Callable[[JsonObject], str]
     tail: str = ""
+    finish: Callable[[], str] = str
 
 
 def markdown_document(record: ConversationRecord) -> Transcript:
@@ -72,33 +64,14 @@ def _write_section(event: JsonObject) -> str:
 
 
 def html_document(record: ConversationRecord) -> Transcript:
-    """Return an HTML document. All text is escaped, and a content security policy forbids scripts and loading."""
-    title = escape(_one_line(record.title or "untitled"))
-    policy = "default-src 'none'; style-src 'unsafe-inline'"
-    head = (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
-        f'<meta name="viewport" content="width=device-width"><title>{title}</title><style>{_CSS}</style></head>\n'
-        f"<body><header><h1>{title}</h1><p>{escape(_summarize_record(record))}</p></header><main>\n"
-    )
-    tail = "</main></body></html>\n"
-    return Transcript(_escape_controls(head), _write_article, tail)
+    """Return an HTML document with the look of the web page. It loads nothing, and its policy forbids scripts.
 
+    A call waits for its outcome, so the events are written in groups: each begins with a message.
+    """
+    from bough.cli.html_file import HtmlFile
 
-def _write_article(event: JsonObject) -> str:
-    """Return the HTML article of an event."""
-    word, summary, text = describe_event(event)
-    seq = event["seq"]
-    summary_text = _join_spans(summary)
-    if word == "user":
-        text, summary_text = "\n".join(filter(None, (summary_text, text))), ""
-    body = f"<pre>{escape(text)}</pre>" if text else ""
-    if thinking := read_thinking(event):
-        body = f"<details><summary>thinking</summary><pre>{escape(thinking)}</pre></details>{body}"
-    return _escape_controls(
-        f'<article class="{escape(word)}" id="e{seq}"><h2><a href="#e{seq}">{seq}</a> {escape(word)} '
-        f'<span class="summary">{escape(summary_text)}</span></h2>{body}</article>\n'
-    )
+    document = HtmlFile(_one_line(record.title or "untitled"), _summarize_record(record))
+    return Transcript(document.head, document.write, document.tail, document.finish)
 
 
 def _summarize_record(record: ConversationRecord) -> str:

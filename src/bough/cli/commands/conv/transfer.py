@@ -159,7 +159,7 @@ class _Exporter:
                 file.write(document.head.encode("utf-8", "surrogatepass"))
                 async for stored in self._read_events(store, record.id, stop):
                     file.write(document.write(stored.as_json()).encode("utf-8", "surrogatepass"))
-                file.write(document.tail.encode("utf-8", "surrogatepass"))
+                file.write((document.finish() + document.tail).encode("utf-8", "surrogatepass"))
             return record
 
     async def _read_events(self, store: StoreAdmin, cid: UUID, stop: int) -> AsyncIterator[StoredEvent]:
