@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 TEXT = (Path(__file__).parents[2] / "docs" / "concepts" / "map.md").read_text("utf-8")
-WALKS = re.split(r"^## ", TEXT, flags=re.MULTILINE)[1:]
+*WALKS, OTHER_PLACES = re.split(r"^## ", TEXT, flags=re.MULTILINE)[1:]
 NAMES = sorted(set(re.findall(r"`([a-z_]+(?:\.\w+)+)`", TEXT)))
 
 
@@ -40,4 +40,5 @@ def test_the_walks_are_short() -> None:
         "One eval",
     ]  # fmt: skip
     assert all(3 < len(re.findall(r"^\d+\. ", walk, flags=re.MULTILINE)) <= 12 for walk in WALKS)
+    assert OTHER_PLACES.startswith("Other places\n")
     assert len(NAMES) > 60

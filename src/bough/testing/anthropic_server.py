@@ -108,7 +108,7 @@ class AnthropicServer:
         """Read and write the cache as a provider does for this request, and return the cache use."""
         blocks = list_blocks(body)
         digest = hashlib.sha256(str(body.get("model")).encode())
-        # For each block: a digest of the model and the prefix that the block ends, and the tokens of this prefix.
+        # For each block: a digest of the model and of all text up to the end of the block, and the tokens of that text.
         digests: list[str] = []
         prefix_tokens: list[int] = []
         total = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import subprocess
 import sys
 import threading
@@ -29,17 +30,22 @@ from bough.types import new_id
 pytestmark = pytest.mark.anyio
 
 PAYMENTS = '''
-"""Pays orders. Dies once in each payment, after the money has gone and before anything of it is recorded."""
+"""Pays orders. Dies in each payment: some times before the money has gone, and once before that is recorded."""
 import os, signal, sys
 from pathlib import Path
 from pydantic_ai import Tool
 from bough import AgentSpec, Conversation, LostCall, effect_key
 from bough.testing import ScriptedModel, tool_call
 
-store, ledger, id, orders = sys.argv[1], Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
+store, ledger, id, starts = sys.argv[1], Path(sys.argv[2]), sys.argv[3], Path(sys.argv[4])
+early_deaths = [int(count) for count in sys.argv[5:]]
 
 def pay(order: int) -> str:
     "Pay an order."
+    with starts.open("a") as file:
+        file.write(f"{effect_key()} {order}\\n")
+    if starts.read_text().count(effect_key()) <= early_deaths[order]:
+        os.kill(os.getpid(), signal.SIGKILL)
     with ledger.open("a") as file:
         file.write(f"{effect_key()} {order}\\n")
     os.kill(os.getpid(), signal.SIGKILL)
@@ -50,7 +56,7 @@ def find_payment(call: LostCall) -> str | None:
     return next((f"paid {order}" for key, order in paid if key == call.effect_key), None)
 
 def run() -> None:
-    steps = [tool_call("pay", order=n) for n in range(orders)] + ["all paid"]
+    steps = [tool_call("pay", order=n) for n in range(len(early_deaths))] + ["all paid"]
     with Conversation(store=store, id=id, exist_ok=True, agent=AgentSpec(model=ScriptedModel([]))) as opened:
         recorded = sum(stored.kind == "ModelResponded" for stored in opened.events)
         if opened.state.head < 2 or opened.status == "idle":
@@ -69,25 +75,47 @@ while not (child := os.fork()) or (status := os.waitpid(child, 0)[1]):
         os._exit(0)
     assert os.WTERMSIG(status) == signal.SIGKILL, status
     kills += 1
-    assert kills <= orders
+    assert kills <= len(early_deaths) + sum(early_deaths)
 print(kills, "kills")
 '''
 
 
-@pytest.mark.parametrize("orders", [2, pytest.param(50, marks=pytest.mark.slow)])
-async def test_a_payment_whose_process_is_killed_before_it_is_recorded_is_made_once(
-    orders: int, tmp_path: Path
+def choose_deaths(orders: int, seed: int) -> list[int]:
+    chance = random.Random(seed)
+    return [chance.choice((0, 0, 1, 2, 5)) for _ in range(orders)]
+
+
+@pytest.mark.parametrize(
+    "early_deaths",
+    [
+        pytest.param([0, 2], id="quick"),
+        pytest.param([0] * 50, id="50 payments", marks=pytest.mark.slow),
+        *[pytest.param(choose_deaths(8, seed), id=f"seed {seed}", marks=pytest.mark.slow) for seed in range(3)],
+    ],
+)
+async def test_a_payment_whose_process_is_killed_again_and_again_is_made_once(
+    early_deaths: list[int], tmp_path: Path
 ) -> None:
-    url, ledger, id = f"sqlite:///{tmp_path / 'log.db'}", tmp_path / "ledger", str(new_id())
-    command = [sys.executable, "-c", PAYMENTS, url, str(ledger), id, str(orders)]
+    """Every start of a payment has the same key, however often its process has died before."""
+    url, ledger, starts, id = f"sqlite:///{tmp_path / 'log.db'}", tmp_path / "ledger", tmp_path / "starts", new_id()
+    arguments = [url, ledger, id, starts, *early_deaths]
     environment = {"HOME": str(tmp_path), "PYTHONPATH": ":".join(path for path in sys.path if path)}
-    ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert ended.stdout == f"all paid\n{orders} kills\n", ended.stderr
+    ended = subprocess.run(
+        [sys.executable, "-c", PAYMENTS, *map(str, arguments)],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    orders = len(early_deaths)
+    assert ended.stdout == f"all paid\n{orders + sum(early_deaths)} kills\n", ended.stderr
     paid = [line.split() for line in ledger.read_text().splitlines()]
     assert [int(order) for _, order in paid] == list(range(orders))
     assert len({key for key, _ in paid}) == orders
+    started = Counter(tuple(line.split()) for line in starts.read_text().splitlines())
+    assert started == {(key, order): early_deaths[int(order)] + 1 for key, order in paid}
     store = await open_store(url)
-    events = [stored async for stored in store.read(UUID(id))]
+    events = [stored async for stored in store.read(id)]
     await store.aclose()
     results = [stored.as_json() for stored in events if stored.kind == "ToolReturned"]
     assert [(result["result"], result["by"]) for result in results] == [

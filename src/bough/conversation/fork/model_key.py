@@ -17,10 +17,10 @@ def is_same_recipient(a: JsonObject, b: JsonObject) -> bool:
 
 
 def keep_sealed(fork_agent: JsonObject, *states: tuple[JsonObject, Mapping[str, Any]]) -> dict[str, str]:
-    """Return the sealed secrets of a fork: by the name of each, the conversation for which it was sealed.
+    """Return the sealed secrets of a fork: a map from their names to the conversations that they were sealed for.
 
-    The model's key is kept only if it was posted for the provider and address of the fork's model. Anyone else would be
-    sent a foreign key.
+    The model's key is kept only if it was posted for the provider and address of the fork's model. Otherwise
+    another provider would get it.
 
     Args:
         fork_agent: The recorded agent of the fork.

@@ -165,7 +165,7 @@ class Screen:
 
     @contextmanager
     def raw_mode(self) -> Generator[None]:
-        """Read keys one by one in the block, those that were typed before it included."""
+        """Read keys one by one in the block, including those that were typed before it."""
         with self._app.input.raw_mode():
             self._store_early_keys()
             yield

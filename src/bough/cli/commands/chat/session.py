@@ -38,7 +38,7 @@ class ChatSession:
         self._rules = rules
         self._opened = [conversation]
         self._window: int | None = None
-        self._window_of: object = None
+        self._window_model: object = None
         self._sources: list[AsyncConversation] = []
 
     async def aclose(self) -> None:
@@ -57,8 +57,8 @@ class ChatSession:
     def context_window(self) -> int | None:
         """How many tokens a request to the model can have; None if that is not known."""
         model = self.conversation.agent.model
-        if model != self._window_of:
-            self._window_of, self._window = model, None
+        if model != self._window_model:
+            self._window_model, self._window = model, None
             with suppress(BoughError):  # a model that cannot be used here has no known window
                 resolved, _ = resolve_spec_model(self.conversation.agent, self.settings)
                 self._window = resolved.profile.get("context_window")

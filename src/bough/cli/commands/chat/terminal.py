@@ -149,7 +149,7 @@ class TerminalChat:
         task.add_done_callback(self._tasks.discard)
 
     async def _work(self) -> None:
-        """Do what was sent, one after the other."""
+        """Handle the submitted messages and commands, one after another."""
         with suppress(_LeaveChat):
             if self._session.conversation.state.waiting:
                 await self._guard(self._answer())
