@@ -142,7 +142,8 @@ class Shop:
 
     async def die_in_a_call(self) -> AsyncConversation:
         """Return a conversation whose log ends with a call that has started."""
-        conversation = await AsyncConversation.create(self.agent(), workspace=self._workspace, **self._given)
+        create: Any = AsyncConversation.create
+        conversation = await create(self.agent(), workspace=self._workspace, **self._given)
         await conversation.send_message("pay")
         part = {"part_kind": "tool-call", "tool_name": "pay", "tool_call_id": "c1", "args": {"amount": 5}}
         response = {"kind": "response", "model_name": "m", "timestamp": "2026-01-01T00:00:00Z", "parts": [part]}
