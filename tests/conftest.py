@@ -29,11 +29,15 @@ from tests.preloaded import Preloaded
 from bough.execution.sandbox.bubblewrap import BubblewrapRung
 from bough.execution.sandbox.landlock import LandlockRung
 from bough.execution.sandbox.rung import Rung
+from bough.settings import Settings
 from bough.testing import docker_engine
 from bough.testing import postgres as postgres_testing
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+# Files are kept in the tests of that alone: in any other, each run would read its whole workspace once more.
+Settings.__init__.__kwdefaults__["keep_files"] = False  # pyright: ignore[reportOptionalSubscript]
 
 settings.register_profile("dev", max_examples=30, deadline=None)
 settings.register_profile(
@@ -171,7 +175,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     """In a worker: report what was left out to the process that prints the summary."""
     output: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
     if output is not None:
-        output["left_out"] = dict(session.config.stash.get(_left_out, Counter()))
+        output["left_out"] = dict(session.config.stash.get(_left_out, Counter[str]()))
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -180,13 +184,13 @@ def pytest_testnodedown(node: Any) -> None:
     if time.time() > node.config.stash[_begun] + _RUN_SECONDS:
         node.config.pluginmanager.getplugin("dsession").shouldstop = "the tests took too long"
     node.config.stash[_left_out] = Counter(getattr(node, "workeroutput", {}).get("left_out", {})) or (
-        node.config.stash.get(_left_out, Counter())
+        node.config.stash.get(_left_out, Counter[str]())
     )
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Print one line for each component that was missed."""
-    for name, count in sorted(config.stash.get(_left_out, Counter()).items()):
+    for name, count in sorted(config.stash.get(_left_out, Counter[str]()).items()):
         lack = _find_lacks(config)[name]
         text = f"left out: {count} tests that need {name} ({lack.reason.rstrip('.')}). To get it: {lack.install}"
         terminalreporter.write_line(text, yellow=True)

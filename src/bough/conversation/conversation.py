@@ -30,6 +30,7 @@ from bough.conversation.agent import (
 from bough.conversation.base import ConversationBase
 from bough.conversation.collection import ConversationCollection
 from bough.conversation.current_run import CurrentRun
+from bough.conversation.file_methods import FileMethods
 from bough.conversation.follow import follow
 from bough.conversation.fork.compare import Comparison, compare, make_graft
 from bough.conversation.fork.opened import fork_opened
@@ -91,7 +92,7 @@ if TYPE_CHECKING:
     from bough.conversation.remote.remote import RemoteConversation
 
 
-class AsyncConversation(ConversationBase[T], ConversationCollection):
+class AsyncConversation(ConversationBase[T], FileMethods, ConversationCollection):
     """An open conversation whose agent answers with `T`.
 
     Create one with `create`, `open` or `fork`. Close it with `aclose` or `async with`.

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from bough.agents.build import AgentBuilder
+from bough.agents.config.file import find_config
+from bough.agents.config.layers import list_files
 from bough.agents.delegation_protocol import Delegation
 from bough.agents.spec import AgentSpec
+from bough.conversation.file_store import open_file_store
 from bough.conversation.log.journal import Journal
-from bough.conversation.rules import RulesInForce
+from bough.conversation.rules import Rules, RulesInForce
 from bough.errors import InvalidInput, PermissionDenied
 from bough.events import open_store
 from bough.events.record import ConversationRecord
 from bough.events.store import EventStore
-from bough.execution.base import CodeExecutor
+from bough.execution.base import CodeExecutor, Guards
 from bough.execution.named import executor_named, make_recorded_executor
 from bough.settings import Settings
+
+if TYPE_CHECKING:
+    from bough.files import FileStore
 
 
 class Environment:
@@ -72,6 +82,19 @@ class Environment:
         if used is not executor:
             new._owned.append(used)
         return new
+
+    @cached_property
+    def file_store(self) -> FileStore | None:
+        """The kept files of the store's workspaces; None for a store that keeps none."""
+        return open_file_store(self.store, self.settings)
+
+    def list_guards(self, spec: AgentSpec[Any], rules: Rules, workspace: Path) -> Guards:
+        """Return what tools must not change: the default names, skill folders, configurations and hooks."""
+        roots = (*spec.skill_roots, *self.settings.skill_roots)
+        configs = list_files(find_config(None, home=self.settings.home, cwd=workspace, env=os.environ))
+        guards = Guards().extend(workspace, (*roots, *configs, *rules.hooks.guarded))
+        packages = getattr(self.executor, "packages", None)
+        return guards if packages is None else packages.guard(guards, workspace)
 
     def narrow(self, recorded: str, executor: CodeExecutor | None, *, is_foreign: bool = False) -> None:
         """Choose the executor: `executor`, else the recorded one unless that of the settings is at least as strong.
@@ -127,9 +150,12 @@ class Environment:
         self._users -= 1
         if self._users <= 0:
             owned, self._owned = self._owned, []
+            file_store: FileStore | None = vars(self).pop("file_store", None)
             async with AsyncExitStack() as releases:  # last in, first out; each is closed, even if another one fails
                 for item in owned:
                     releases.push_async_callback(item.aclose)
+                if file_store is not None:
+                    releases.push_async_callback(asyncio.to_thread, file_store.close)
 
     @asynccontextmanager
     async def close_on_failure(self) -> AsyncGenerator[None]:

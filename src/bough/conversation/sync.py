@@ -20,6 +20,8 @@ from bough.conversation.agent import AgentLike, AgentOf
 from bough.conversation.base import describe
 from bough.conversation.conversation import AsyncConversation
 from bough.conversation.fork.compare import Comparison
+from bough.conversation.fork.file_changes import FileChanges, FileTree
+from bough.conversation.fork.files import Conflicts
 from bough.conversation.fork.request import ForkOptions
 from bough.conversation.log.journal import Update
 from bough.conversation.log.listeners import OnEvent
@@ -41,7 +43,7 @@ from bough.events.record import (
     Status,
     StoredEvent,
 )
-from bough.events.store import EventStore, StoreAdmin
+from bough.events.store import Cut, EventStore, StoreAdmin
 from bough.execution.base import CodeExecutor
 from bough.guard import Limits, Policy
 from bough.portal import Portal, portal
@@ -408,6 +410,49 @@ class Conversation(Generic[T]):
         """Compare this conversation with another one; see `AsyncConversation.compare`."""
         require_type(other, Conversation, "what it is compared with", "give another Conversation")
         return self._loop.call(self._core.compare, other._core, until=until)
+
+    def files(self, at: Cut | Turn | None = None) -> FileTree:
+        """Return the files of the workspace at an event; see `AsyncConversation.files`."""
+        return self._loop.call(self._core.files, at)
+
+    def diff(
+        self, start: Cut | Turn | None = None, stop: Cut | Turn | None = None, *, paths: Sequence[str] = ()
+    ) -> FileChanges:
+        """Return which files differ between two events; see `AsyncConversation.diff`."""
+        return self._loop.call(self._core.diff, start, stop, paths=paths)
+
+    def restore(
+        self,
+        at: Cut | Turn,
+        *,
+        paths: Sequence[str] = (),
+        exact: bool = False,
+        conflicts: Conflicts = "refuse",
+        dry_run: bool = False,
+    ) -> FileChanges:
+        """Take back what this conversation did to its files; see `AsyncConversation.restore`."""
+        options: Any = {"exact": exact, "conflicts": conflicts, "dry_run": dry_run}
+        return self._loop.call(self._core.restore, at, paths=paths, **options)
+
+    def redo(self) -> FileChanges:
+        """Bring back the files that the last restore changed; see `AsyncConversation.redo`."""
+        return self._loop.call(self._core.redo)
+
+    def apply(
+        self,
+        source: Conversation[Any],
+        *,
+        start: Cut | Turn | None = None,
+        stop: Cut | Turn | None = None,
+        paths: Sequence[str] = (),
+        conflicts: Conflicts = "refuse",
+        dry_run: bool = False,
+    ) -> FileChanges:
+        """Bring what another conversation did to its files into this workspace; see `AsyncConversation.apply`."""
+        require_type(source, Conversation, "the source", "give another Conversation")
+        core: Any = source._core
+        options: Any = {"start": start, "stop": stop, "paths": paths, "conflicts": conflicts, "dry_run": dry_run}
+        return self._loop.call(self._core.apply, core, **options)
 
     def graft(
         self, source: Conversation[Any], *, start: int | None = None, stop: int | None = None, summary: str = ""

@@ -22,6 +22,7 @@ from bough.settings import Settings
 
 if TYPE_CHECKING:
     from bough.conversation import AsyncConversation
+    from bough.conversation.fork.request import Moment
     from bough.conversation.fork.workspace import WorkspacePolicy
     from bough.conversation.log.turns import Turn, TurnRecord
 
@@ -41,10 +42,15 @@ def fork(
         str,
         typer.Option(
             "--workspace",
+            "--files",
             metavar="shared|readonly|copy|worktree",
             help="Files: the same folder, read-only, a copy or a git worktree.",
         ),
     ] = "shared",
+    moment: Annotated[
+        str,
+        typer.Option("--moment", metavar="then|now", help="Files of a copy: at the cut, or as they are now."),
+    ] = "then",
     turn: Annotated[
         int | None, typer.Option("--turn", metavar="N", min=0, help="Keep the first N turns; see `bough conv turns`.")
     ] = None,
@@ -111,6 +117,7 @@ def fork(
                 reason=reason,
                 pending=pending_policy,
                 workspace=workspace_policy,
+                moment=_parse_moment(moment),
             )
             async with fork:
                 if not runs_fork:
@@ -206,6 +213,12 @@ def _parse_pending(choice: str) -> Literal["close", "drop"]:
         f"--pending {choice!r} is neither close nor drop",
         hint="close records the calls as not executed, drop removes them",
     )
+
+
+def _parse_moment(choice: str) -> Moment:
+    if choice == "then" or choice == "now":
+        return choice
+    raise InvalidInput(f"--moment {choice!r} is neither then nor now", hint="then gives the files at the cut")
 
 
 def _parse_workspace(choice: str) -> WorkspacePolicy:

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import UUID
 
 from bough.cancellation import finish
+from bough.conversation.file_store import make_event, open_file_store, read_bounds
+from bough.conversation.fork.files import PastFiles, find_tree
 from bough.conversation.fork.model_key import keep_sealed
 from bough.conversation.fork.request import CutPoint, ForkRequest, find_cut, make_carried_changes
 from bough.conversation.fork.workspace import (
@@ -33,6 +35,7 @@ from bough.errors import Conflict, NotFound, StoreError, Unavailable
 from bough.events.model import Event, Imported, StateChanged
 from bough.events.record import ConversationRecord
 from bough.events.store import EventStore
+from bough.files import FileStore
 from bough.settings import Settings
 from bough.types import JsonObject, new_id
 
@@ -124,6 +127,8 @@ async def plan_fork(source: Journal, request: ForkRequest, home: Path, decide: D
     contents = decide(cut, journal.state)
     if contents is None:
         return None
+    # Raises if the files at the cut were not kept.
+    await _find_past_tree(source, journal.state, request)
     folder = _name_folder(home, request.id or new_id())
     # The checks come in the order of `write_fork`, so that both refuse a request for the same reason.
     has_own_folder = request.workspace in ("copy", "worktree")
@@ -140,14 +145,21 @@ async def plan_fork(source: Journal, request: ForkRequest, home: Path, decide: D
 
 
 async def write_fork(
-    source: Journal, record: ConversationRecord, request: ForkRequest, home: Path, decide: Decide
+    source: Journal,
+    record: ConversationRecord,
+    request: ForkRequest,
+    settings: Settings,
+    decide: Decide,
+    *,
+    file_store: FileStore | None,
 ) -> WrittenFork | None:
     """Write a fork, or return the fork that an earlier identical request with the same id wrote.
 
     Args:
         source: The conversation that is forked, caught up with its log. It is not changed.
         record: The row of `source`.
-        home: bough's home, below which the fork's folder is made.
+        settings: The home below which the fork's folder is made, and what is kept of files.
+        file_store: The kept files of the store's workspaces, if it keeps any.
 
     Returns:
         None, with nothing written, if `decide` returns None.
@@ -155,6 +167,7 @@ async def write_fork(
     Raises:
         See `AsyncConversation.fork`.
     """
+    home = settings.home
     if request.id is not None:
         existing = await _find_fork(source, request)
         if existing is not None:
@@ -164,12 +177,10 @@ async def write_fork(
     if contents is None:
         return None
     present, id = source.state, request.id or new_id()
-    workspace, nonce = await _make_workspace(request.workspace, present, home, id)
+    past = _open_past_files(await _find_past_tree(source, journal.state, request), settings, file_store)
+    workspace, nonce = await _make_workspace(request.workspace, present, home, id, past)
     try:
-        import_events: list[Event] = []
-        if present.imported is not None and cut.at <= present.imported:  # the cut excludes the `Imported` event
-            signer = record.config.get("signed_by")
-            import_events = [Imported(count=cut.at, signer=signer or None, workspace=str(workspace.path))]
+        import_events = _make_import_events(present, cut, record, workspace)
         changes = _describe_changes(
             source, request, cut, journal.state, contents, workspace, is_foreign=bool(import_events)
         )
@@ -184,6 +195,7 @@ async def write_fork(
             StateChanged(changes=changes),
             *contents.skill_events,
         ]
+        events += _make_kept_events(workspace, file_store)
         masked = mask_events(source.secrets, events)
         row = _mask(
             source,
@@ -226,8 +238,47 @@ async def write_fork(
     return WrittenFork(record=written, journal=journal, workspace=workspace, contents=contents)
 
 
+def _make_import_events(
+    present: State, cut: CutPoint, record: ConversationRecord, workspace: ForkedWorkspace
+) -> list[Event]:
+    """Return the event that marks imported events, if the cut excludes the source's own one."""
+    if present.imported is None or cut.at > present.imported:
+        return []
+    signer = record.config.get("signed_by")
+    return [Imported(count=cut.at, signer=signer or None, workspace=str(workspace.path))]
+
+
+def _make_kept_events(workspace: ForkedWorkspace, file_store: FileStore | None) -> list[Event]:
+    """Return the event of the files that a fork's folder got, if they are those of the cut."""
+    if file_store is None or workspace.looked is None:
+        return []
+    looked = replace(workspace.looked, before=None, added=0, changed=0, removed=0, paths=())
+    return [make_event(looked, file_store, by="fork")]
+
+
+async def _find_past_tree(source: Journal, state: State, request: ForkRequest) -> str | None:
+    """Return the tree of the files that a fork's copy gets; None for the present files.
+
+    Args:
+        state: The state at the cut.
+
+    Raises:
+        NotFound: The files at the cut were not kept.
+    """
+    is_copied = request.workspace in ("copy", "worktree")
+    if not is_copied or request.moment == "now" or state.head == source.durable:
+        return None
+    return await find_tree(source.store, source.cid, state, source.durable)
+
+
+def _open_past_files(tree: str | None, settings: Settings, file_store: FileStore | None) -> PastFiles | None:
+    if tree is None or file_store is None:
+        return None
+    return PastFiles(file_store, read_bounds(settings), tree)
+
+
 async def _make_workspace(
-    policy: WorkspacePolicy, source: State, home: Path, id: UUID
+    policy: WorkspacePolicy, source: State, home: Path, id: UUID, past: PastFiles | None
 ) -> tuple[ForkedWorkspace, str | None]:
     """Return the workspace of a fork, and the nonce in the name of its folder until its row is written.
 
@@ -242,7 +293,7 @@ async def _make_workspace(
     folder, nonce = _name_folder(home, id), new_id().hex
     await _require_new_folder(folder)
     unfinished = name_unfinished(home, nonce)
-    return await fork_workspace(policy, source.workspace, folder, unfinished=unfinished), nonce
+    return await fork_workspace(policy, source.workspace, folder, unfinished=unfinished, past=past), nonce
 
 
 def _choose_policy(policy: WorkspacePolicy, source: State) -> WorkspacePolicy:
@@ -302,7 +353,12 @@ async def fork_as_recorded(
         return None
     if (nonce := record.config.get(NONCE_KEY)) is not None:
         await finish_workspace(settings.home, source.cid, nonce)
-    return await write_fork(source, record, request, settings.home, decide)
+    file_store = open_file_store(source.store, settings)
+    try:
+        return await write_fork(source, record, request, settings, decide, file_store=file_store)
+    finally:
+        if file_store is not None:
+            await finish(asyncio.to_thread(file_store.close))
 
 
 async def plan_as_recorded(source: Journal, request: ForkRequest, settings: Settings) -> ForkPlan | None:

@@ -31,9 +31,12 @@ async def fork_opened(parts: Parts, request: ForkRequest) -> tuple[Parts, Writte
     Raises:
         See `AsyncConversation.fork`.
     """
-    home = parts.environment.settings.home
     await record_budgets(parts.journal.store, parse_budgets(request.overrides.get("budget")))
-    written = await write_fork(parts.journal, parts.record, request, home, partial(_decide_contents, parts, request))
+    environment, decide = parts.environment, partial(_decide_contents, parts, request)
+    file_store = environment.file_store
+    written = await write_fork(
+        parts.journal, parts.record, request, environment.settings, decide, file_store=file_store
+    )
     fork = cast("WrittenFork", written)  # `_decide_contents` never returns None
     rules = None if fork.contents is None else fork.contents.rules
     if rules is None:

@@ -39,6 +39,9 @@ response that made them. `carry` keeps them open, and the fork waits for a new a
 Snap: TypeAlias = Literal["exact", "turn"]
 """`exact`: the cut is where it was requested. `turn`: it is at the end of the last turn that had ended by then."""
 
+Moment: TypeAlias = Literal["then", "now"]
+"""Which files a fork's copy has: those at the cut, or the present ones."""
+
 NOT_EXECUTED = "not executed in this fork"
 
 _NOT_RULES = frozenset({"model", "system_prompt", "tools"})
@@ -205,8 +208,8 @@ class ForkOptions(TypedDict, total=False):
         overrides: Changes in the fork: model, prompt, stricter rules, results of tools from the log of this
             conversation; see `ForkOverrides`.
         inherit_tags: Whether the fork has the tags of its source, which is the default.
-        workspace: `shared`, the default, `readonly`, `copy` or `worktree`. The fork has the present files, not those at
-            the cut.
+        workspace: `shared`, the default, `readonly`, `copy` or `worktree`.
+        moment: Which files a copy or a worktree has: `then`, the default, those at the cut; `now` the present ones.
         secrets: `none` withholds all secrets from the fork's scripts.
         reason: Why, for the record.
         actor: Who forks, for the record.
@@ -223,6 +226,7 @@ class ForkOptions(TypedDict, total=False):
     overrides: ForkOverrides | None
     inherit_tags: bool
     workspace: WorkspacePolicy
+    moment: Moment
     secrets: Literal["reference", "none"]
     reason: str | None
     actor: str | None
@@ -244,6 +248,7 @@ class ForkRequest:
     overrides: ForkOverrides = field(default_factory=ForkOverrides)
     inherit_tags: bool = True
     workspace: WorkspacePolicy = "shared"
+    moment: Moment = "then"
     secrets: str = "reference"
     reason: str | None = None
     actor: str | None = None
@@ -260,6 +265,8 @@ class ForkRequest:
         check_tags(dict(self.tags or {}))
         if self.secrets not in ("reference", "none"):
             raise InvalidInput(f"invalid way to fork secrets: {self.secrets!r}", hint="secrets is reference or none")
+        if self.moment not in ("then", "now"):
+            raise InvalidInput(f"invalid moment of the files: {self.moment!r}", hint="moment is then or now")
         unknown = set(self.overrides) - set(ForkOverrides.__annotations__)
         if unknown:
             valid_names = ", ".join(ForkOverrides.__annotations__)
@@ -305,13 +312,15 @@ class ForkRequest:
 
     def lineage(self) -> JsonObject:
         """Return the lineage in the fork's row. Two requests have the same lineage if and only if they are equal."""
-        identity = {
+        identity: JsonObject = {
             "agent": None if self.agent is None else self.agent.snapshot(),
             "at": str(self.at.cut if isinstance(self.at, Turn) else self.at),
             "overrides": self.overrides_json(),
             "flags": [self.reset_metrics, self.snap, self.inherit_tags, self.secrets, self.ephemeral],
             "named": [self.title, None if self.tags is None else dict(self.tags)],
         }
+        if self.moment != "then":  # the default adds nothing, so that requests of earlier versions stay the same
+            identity["moment"] = self.moment
         digest = hashlib.sha256(json.dumps(identity, sort_keys=True, default=str).encode()).hexdigest()
         overrides = sorted([*self.overrides, *(["agent"] if self.agent else [])])
         lineage: JsonObject = {"reason": self.reason, "actor": self.actor, "overrides": overrides}

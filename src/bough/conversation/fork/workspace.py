@@ -1,6 +1,6 @@
 """The files of a fork: its source's folder, or a copy of it.
 
-A copy has the files as they are when the fork is made, not as they were at the cut. Files are never hard-linked.
+A copy is made of the present files, and then gets the files at the cut. Files are never hard-linked.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from uuid import UUID
 
 from bough import git, tree
 from bough.cancellation import finish
+from bough.conversation.fork.files import PastFiles
 from bough.errors import InvalidInput, LimitExceeded, Unavailable
 from bough.events.owner import owner
+from bough.files import Looked
 
 WorkspacePolicy: TypeAlias = Literal["shared", "readonly", "copy", "worktree"]
 """`shared`: the source's folder. `readonly`: the source's folder, which tools of the fork only read, while each of its
@@ -48,11 +50,13 @@ class ForkedWorkspace:
         path: The working folder.
         policy: The policy that was applied.
         own_folder: The folder that was made for the fork and is removed with it; None if it shares the source's.
+        looked: The files at the cut, if the folder has them; None if it has the present ones.
     """
 
     path: Path
     policy: WorkspacePolicy
     own_folder: Path | None = None
+    looked: Looked | None = None
 
     async def remove(self) -> None:
         """Remove the folder that was made for the fork, if there is one."""
@@ -104,7 +108,12 @@ def _repair_worktree(unfinished: Path, final: Path) -> None:
 
 
 async def fork_workspace(
-    policy: WorkspacePolicy, source: Path, folder: Path, *, unfinished: Path | None = None
+    policy: WorkspacePolicy,
+    source: Path,
+    folder: Path,
+    *,
+    unfinished: Path | None = None,
+    past: PastFiles | None = None,
 ) -> ForkedWorkspace:
     """Return the workspace of a fork. `copy` and `worktree` make a new folder, in O(files).
 
@@ -113,6 +122,7 @@ async def fork_workspace(
         source: The working folder of the fork's source.
         folder: The new folder.
         unfinished: Where the folder is made first. `finish_workspace` moves it to `folder` later.
+        past: The files that the new folder gets; None for the present ones.
 
     Raises:
         InvalidInput: The policy does not exist, or the source of a worktree is not in a git repository.
@@ -123,16 +133,16 @@ async def fork_workspace(
         case "shared" | "readonly":
             return ForkedWorkspace(source, policy)
         case "copy" | "worktree":
-            make = partial(_make, _copy if policy == "copy" else _make_worktree)
+            make = partial(_make, _copy if policy == "copy" else _make_worktree, past)
             new_folder = unfinished or folder
             try:
-                path = await finish(asyncio.to_thread(make, source, new_folder))
+                path, looked = await finish(asyncio.to_thread(make, source, new_folder))
             except asyncio.CancelledError:
                 await remove_workspace(new_folder)  # the copy may be complete by now, and no row will refer to it
                 raise
             except OSError as error:
                 raise _make_copy_error(folder, error) from error
-            return ForkedWorkspace(folder / path.relative_to(new_folder), policy, new_folder)
+            return ForkedWorkspace(folder / path.relative_to(new_folder), policy, new_folder, looked)
         case _:
             raise _make_policy_error(policy)
 
@@ -175,12 +185,19 @@ def _make_policy_error(policy: str) -> InvalidInput:
     )
 
 
-def _make(make: Callable[[Path, Path], Path], source: Path, folder: Path) -> Path:
-    """Call `make`, and remove the owner file if it fails."""
+def _make(
+    make: Callable[[Path, Path], Path], past: PastFiles | None, source: Path, folder: Path
+) -> tuple[Path, Looked | None]:
+    """Call `make`, and write the files at the cut into the new folder. Removes the folder if that fails."""
     try:
-        return make(source, folder)
+        path = make(source, folder)
     except BaseException:
         name_owner(folder).unlink(missing_ok=True)
+        raise
+    try:
+        return path, None if past is None else past.write(path)
+    except BaseException:
+        _remove(folder)
         raise
 
 

@@ -148,6 +148,7 @@ def fork_body(request: ForkRequest) -> JsonObject:
     body |= {"agent": agent_body(request.agent), "tags": None if request.tags is None else dict(request.tags)}
     body |= {"reset_metrics": request.reset_metrics, "snap": request.snap, "pending": request.pending}
     body |= {"inherit_tags": request.inherit_tags, "workspace": request.workspace}
+    body |= {} if request.moment == "then" else {"moment": request.moment}
     body |= {"overrides": overrides_body(request.overrides)} if request.overrides else {}
     if isinstance(request.at, int):
         return body | {"at": request.at}

@@ -37,6 +37,7 @@ from bough.conversation.remote.bodies import (
     search_query,
 )
 from bough.conversation.remote.events import RemoteLogs
+from bough.conversation.remote.files import RemoteFiles
 from bough.conversation.remote.runs import RemoteRuns
 from bough.conversation.remote.transport import ServerTransport
 from bough.conversation.result import OutputT, T
@@ -51,7 +52,7 @@ from bough.events.record import Ancestry, ConversationFilter, DeleteMode, Order,
 from bough.types import JsonObject, new_id, require_type
 
 
-class RemoteConversation(RemoteRuns[T]):
+class RemoteConversation(RemoteRuns[T], RemoteFiles):
     """A conversation that a server runs. Names, results and errors are those of `AsyncConversation`.
 
     Make one with `AsyncConversation.create(server=…)` or `open(server=…)`. A lost connection does not stop a run;

@@ -162,7 +162,9 @@ class Loop:
             reconcile = None if call.carried else reconcilers.get(call.tool)
             outcome = await close_lost_call(call, key, reconcile)
             if outcome is not None:
-                self._journal.stage(outcome)
+                keeper = self._recorder.keeper
+                file_events = [] if keeper is None else await keeper.after_lost(call.id)
+                self._journal.stage(*file_events, outcome)
 
     async def _run_agent_or_recover(self, agent: AbstractAgent[ToolContext, Any], deps: ToolContext) -> Stop:
         """Run the agent; after a failed request, wait or change the model. Returns the status of a run that stops."""

@@ -46,6 +46,7 @@ from bough.agents.delegation_protocol import CallWaits, RunStopped
 from bough.agents.delegation_tools import ChildFailed
 from bough.agents.skills.tools import READS_SKILLS
 from bough.agents.usage import UsageMeter, read_usage
+from bough.agents.writes import Writes, collect_writes, read_writes
 from bough.cancellation import is_cancelled
 from bough.conversation.log.journal import Journal
 from bough.conversation.log.listeners import Delta, DeltaKind
@@ -60,6 +61,7 @@ from bough.conversation.log.tool_result import (
     show_result,
 )
 from bough.conversation.log.view import load_result, outcome_part, response_json
+from bough.conversation.run.keeper import INTERRUPTED_SECONDS, Keeper
 from bough.conversation.run.spending import RunBudgets
 from bough.conversation.run.stop import BLOCKING_SECONDS, BlockingCall, StopNote
 from bough.conversation.run.waiting.deferred import ApprovedCalls, describe_wait, find_wait, pass_to_recorder, read_wait
@@ -173,6 +175,7 @@ class Recorder(AbstractCapability[ToolContext]):
         cache_key: str = "",
         note: StopNote | None = None,
         idle_seconds: float | None = None,
+        keeper: Keeper | None = None,
     ) -> None:
         """Record into `journal`.
 
@@ -182,6 +185,7 @@ class Recorder(AbstractCapability[ToolContext]):
             cache_key: Tells a provider which requests share a prefix; the agent's own setting takes precedence.
             note: Holds the reason if the run is being stopped.
             idle_seconds: How long the model may send nothing; the agent's own `timeout` takes precedence.
+            keeper: Keeps the files of the workspace; None if they are not kept.
         """
         self._journal = journal
         self._guard = guard
@@ -197,6 +201,7 @@ class Recorder(AbstractCapability[ToolContext]):
         self.received_chars = 0
         self._streams = True
         self._note = note or StopNote()
+        self.keeper = keeper
         self.risks: dict[str, RiskName] = {}
         self.reviewed: dict[str, int] = {}
         self.deferred: set[str] = set()
@@ -245,6 +250,8 @@ class Recorder(AbstractCapability[ToolContext]):
         request = replace(request_context, model_settings=settings or None)
         timeout = settings.get("timeout")
         self.received_chars, self.idle_seconds = 0, timeout if isinstance(timeout, int | float) else None
+        if self.keeper is not None:
+            self.keeper.begin(tool.metadata for tool in request_context.model_request_parameters.function_tools)
         try:
             async with self.budgets.hold_request(request, streams=self._streams):
                 response = with_distinct_calls(await handler(request))
@@ -295,6 +302,9 @@ class Recorder(AbstractCapability[ToolContext]):
         wait = find_wait(tool_def, recorded)
         if wait is not None:
             return self._wait(call, args, wait)
+        writes = read_writes(tool_def.metadata)
+        if self.keeper is not None:
+            await self.keeper.before(writes)
         if not await self._start(call, tool_def, args):
             recorded = self._journal.state.calls.get(call.tool_call_id)
             if recorded is not None and recorded.outcome is not None:
@@ -303,14 +313,17 @@ class Recorder(AbstractCapability[ToolContext]):
             return None  # not shown to the model: the run stops before the next request
         started = time.monotonic()
         try:
-            outcome = await self._run_tool(call, args, handler)
+            with collect_writes() as reported:
+                outcome = await self._run_tool(call, args, handler, writes)
         except _WAIT_EXCEPTIONS as raised:
             return self._wait(call, args, read_wait(raised))
         tool_usage = self._meter.take(ctx.usage)
         if tool_usage is not None:
             outcome = outcome.model_copy(update={"usage": tool_usage})
         outcome = self.limit_outcome(outcome)
-        self._journal.stage(outcome)
+        # In one append, the files first: whatever has the outcome of a call has the files after it, too.
+        file_events = [] if self.keeper is None else await self.keeper.after(call.tool_call_id, writes, reported)
+        self._journal.stage(*file_events, outcome)
         if self._journal.state.open_calls or _is_task_tool(tool_def) or time.monotonic() - started > LONG_SECONDS:
             # Also reads the events that tasks appended, so that the next request's limits count their usage.
             await self._journal.settle()
@@ -388,7 +401,11 @@ class Recorder(AbstractCapability[ToolContext]):
         return True
 
     async def _run_tool(
-        self, call: ToolCallPart, args: dict[str, Any], handler: Callable[[dict[str, Any]], Awaitable[Any]]
+        self,
+        call: ToolCallPart,
+        args: dict[str, Any],
+        handler: Callable[[dict[str, Any]], Awaitable[Any]],
+        writes: Writes,
     ) -> ToolReturned | ToolFailed:
         """Run the tool and return its outcome. Records the interruption if the run is cancelled."""
         started, blocking = time.monotonic(), BlockingCall()
@@ -404,7 +421,7 @@ class Recorder(AbstractCapability[ToolContext]):
             blocking.cancel()
             if self._note.leaves_calls_open:
                 raise
-            await self._interrupt(call, blocking)
+            await self._interrupt(call, blocking, writes)
             raise
         except _WAIT_EXCEPTIONS:
             raise
@@ -427,17 +444,20 @@ class Recorder(AbstractCapability[ToolContext]):
         # `ToolCalled` is durable by now, and so is the response: its seq, which is part of the key, is final.
         return make_effect_key(self._journal.cid, self._journal.state.responded, call.tool_call_id)
 
-    async def _interrupt(self, call: ToolCallPart, blocking: BlockingCall) -> None:
+    async def _interrupt(self, call: ToolCallPart, blocking: BlockingCall, writes: Writes) -> None:
         """Record that a call was interrupted. A blocking function gets `BLOCKING_SECONDS` to return before that."""
+        file_events: list[Event] = []
         with suppress(asyncio.CancelledError):  # a second cancellation ends the wait, but the event is still recorded
             await blocking.wait(BLOCKING_SECONDS)
+            if self.keeper is not None and writes != "none":
+                file_events = await self.keeper.after_lost(call.tool_call_id, seconds=INTERRUPTED_SECONDS)
         event = ToolInterrupted(
             tool_call_id=call.tool_call_id,
             tool=call.tool_name,
             reason="still running in a thread" if blocking.is_running else "interrupted",
         )
         with suppress(BoughError):  # the cancellation must reach the caller; a resumed run closes the call
-            await self._journal.append(event)
+            await self._journal.append(*file_events, event)
 
     async def _run_post_tool_hooks(self, call: ToolCallPart, args: dict[str, Any], outcome: ToolOutcome) -> list[Event]:
         """Run the hooks that follow a call, and return the events of their verdict and their feedback to the model."""

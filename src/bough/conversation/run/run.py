@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import time
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -17,14 +16,14 @@ from pydantic_ai import Agent
 from pydantic_ai.models import Model
 
 from bough.agents.build import Blueprint
-from bough.agents.config.file import find_config
-from bough.agents.config.layers import list_files
 from bough.agents.context import ToolContext
 from bough.agents.delegation_protocol import Delegation, SharedBound
 from bough.agents.models.resolve import can_stream
 from bough.agents.retry_policy import RetryPolicy
 from bough.agents.spec import AgentSpec
+from bough.cancellation import finish
 from bough.conversation.agent import AgentInForce, require_prices, resolve_spec_model, with_other_model
+from bough.conversation.file_store import read_bounds
 from bough.conversation.follow import HANDED_BACK
 from bough.conversation.log.condenser import Condenser, Summarize, SummarizingCondenser
 from bough.conversation.log.journal import Journal
@@ -35,6 +34,7 @@ from bough.conversation.parts import Environment
 from bough.conversation.result import RunResult
 from bough.conversation.rules import Rules, RulesInForce
 from bough.conversation.run.checks import FindReached, Supervisor
+from bough.conversation.run.keeper import Keeper
 from bough.conversation.run.loop import REMINDER, Loop, NodeListener
 from bough.conversation.run.outcome import RunOutcome, read_data
 from bough.conversation.run.recorder import Recorder
@@ -348,6 +348,22 @@ class Runner:
 
     async def _loop(self) -> Status:
         """Run the loop and return the final status. A model set during the run applies from the next step on."""
+        keeper = self._make_keeper()
+        if keeper is None:
+            return await self._run_loop(None)
+        try:
+            return await self._run_loop(keeper)
+        finally:
+            await finish(keeper.aclose())
+
+    def _make_keeper(self) -> Keeper | None:
+        """Return what keeps the files of the workspace; None if the settings, the rules or the workspace exclude it."""
+        settings, file_store = self._environment.settings, self._environment.file_store
+        if not settings.keep_files or not self._rules.keep_files or self._readonly or file_store is None:
+            return None
+        return Keeper(self._journal, file_store, self._journal.state.workspace, read_bounds(settings))
+
+    async def _run_loop(self, keeper: Keeper | None) -> Status:
         journal = self._journal
         budgets = RunBudgets(journal, self._read_rules, self._generation, self._environment.settings.prices)
         recorder = Recorder(
@@ -357,6 +373,7 @@ class Runner:
             cache_key=str(self._root),
             note=self._stop_note,
             idle_seconds=self._environment.settings.stream_idle_seconds,
+            keeper=keeper,
         )
         supervisor = Supervisor(
             journal,
@@ -445,12 +462,7 @@ class Runner:
     @property
     def _guards(self) -> Guards:
         """The paths that tools must not change: the default names, skill folders, configurations and hooks."""
-        settings, workspace = self._environment.settings, self._journal.state.workspace
-        roots = (*self._spec.skill_roots, *settings.skill_roots)
-        configs = list_files(find_config(None, home=settings.home, cwd=workspace, env=os.environ))
-        guards = Guards().extend(workspace, (*roots, *configs, *self._rules.hooks.guarded))
-        packages = getattr(self._environment.executor, "packages", None)
-        return guards if packages is None else packages.guard(guards, workspace)
+        return self._environment.list_guards(self._spec, self._rules, self._journal.state.workspace)
 
     def _context(self, shown_chars: int) -> ToolContext:
         """Return the dependencies of the tools.

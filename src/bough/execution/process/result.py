@@ -59,6 +59,7 @@ def _read_changed(plan: Plan, collected: Collected, isolation: Isolation) -> boo
     """Return whether the run changed its workspace; None if the walk after it could not see every change."""
     if any(mount.writable for mount in plan.mounts):
         return True if plan.workspace is not None and collected.changed else None
+    # Its own new folder was removed after the run.
     if plan.workspace is None:
         return False
     # Without a sandbox, guarded files, which the walk omits, may have changed.

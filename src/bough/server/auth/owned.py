@@ -99,6 +99,7 @@ class OwnedStore:
         self._checked_at: dict[UUID, float] = {}
         self._charge: Charge | None = None
         self.url = store.url
+        self.files_key: tuple[str, ...] = getattr(store, "files_key", ())
 
     def with_metadata(self, metadata: JsonObject) -> OwnedStore:
         """Return a copy of this view that adds `metadata` to the `config` of conversations it creates or forks."""

@@ -14,7 +14,7 @@ from starlette.status import HTTP_200_OK
 
 from bough.conversation import ForkOverrides
 from bough.conversation.log.condenser import condenser_to_json
-from bough.errors import InvalidInput, NotSupported
+from bough.errors import InvalidInput
 from bough.events.model import StateChanged
 from bough.events.record import ConversationRecord
 from bough.server.access import Access, Writer
@@ -101,8 +101,6 @@ async def _create_fork(access: Access, source: ConversationRecord, plan: Fork, i
 
 async def _read_agent(access: Access, source: ConversationRecord, body: Fork) -> ResolvedAgent | None:
     """Check the cut of a body, and return its agent; None for that of the source."""
-    if body.moment is not None:
-        raise NotSupported("the server does not save files of earlier moments", hint="leave moment out")
     if body.at is not None and body.from_event_id is not None:
         raise InvalidInput("from_event_id and at cannot be combined", hint="send one of them")
     if body.at is not None and body.at > source.head:
@@ -115,6 +113,7 @@ async def _read_agent(access: Access, source: ConversationRecord, body: Fork) ->
 def _read_spec(access: Access, body: Fork, agent: ResolvedAgent | None) -> ForkSpec:
     names = {"id", "title", "tags", "reset_metrics", "snap", "pending", "inherit_tags", "workspace", "reason"}
     options: dict[str, Any] = {name: getattr(body, name) for name in names}
+    options["moment"] = body.moment or "then"
     options["at"] = body.at if body.from_event_id is None else parse_id(body.from_event_id).event
     return ForkSpec(
         agent=None if agent is None else agent.spec,

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from psycopg import Error, sql
+from psycopg.conninfo import conninfo_to_dict
 from psycopg.errors import DeadlockDetected
 from psycopg_pool import PoolTimeout
 
@@ -58,6 +59,12 @@ SCHEMA = "bough"
 POLL_SECONDS = 5.0
 
 
+def _name_database(url: str) -> tuple[str, str, str]:
+    """Return host, port and name of the database of a URL."""
+    parts = conninfo_to_dict(url)
+    return str(parts.get("host") or ""), str(parts.get("port") or 5432), str(parts.get("dbname") or "")
+
+
 class PostgresEventStore(RelationalEventStore):
     """Stores conversations in one database, for any number of processes and machines. See `EventStore`.
 
@@ -77,6 +84,7 @@ class PostgresEventStore(RelationalEventStore):
         self.url = hide_password(url)
         self.address = url
         self.schema = schema
+        self.files_key = ("postgres", *_name_database(url), schema)
         self._sql = queries("postgres")
         self._pool = pool
         self._pids = set[int]()

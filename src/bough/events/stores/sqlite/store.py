@@ -40,6 +40,7 @@ class SqliteEventStore(RelationalEventStore):
         super().__init__(clock, "sqlite")
         self.path, file, self._folder = opened
         self.url = "memory:" if is_private else f"sqlite:///{self.path}"
+        self.files_key = ("sqlite", str(self.path))
         self._sql = queries("sqlite")
         self._is_read_only = file.is_read_only
         if file.is_read_only:

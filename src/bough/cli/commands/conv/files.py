@@ -1,0 +1,146 @@
+"""`bough conv restore`, `bough conv apply`: bring back files of a past event, or those of a fork."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from bough.cli import options
+from bough.cli.render import Report
+from bough.cli.rule_options import NO_RULES
+from bough.cli.target import Target, open_conversation
+from bough.cli.text import Line, harmless, line
+from bough.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from bough.conversation.fork.file_changes import FileChanges
+    from bough.conversation.fork.files import Conflicts
+
+_Paths = Annotated[
+    list[str] | None, typer.Argument(metavar="[PATH]...", help="Only these files and folders of the workspace.")
+]
+_Leave = Annotated[bool, typer.Option("--leave", help="Leave files that somebody else changed too.")]
+_Force = Annotated[bool, typer.Option("--force", help="Write over files that somebody else changed too.")]
+_DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be written and removed.")]
+_Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+
+
+def restore(
+    id: options.Conversation,
+    paths: _Paths = None,
+    exact: Annotated[bool, typer.Option("--exact", help="Make the folder exactly as it was then.")] = False,
+    redo: Annotated[bool, typer.Option("--redo", help="Bring back what the last restore changed.")] = False,
+    leave: _Leave = False,
+    force: _Force = False,
+    dry_run: _DryRun = False,
+    yes: _Yes = False,
+    home: options.Home = None,
+    store: options.Store = None,
+    json: options.Json = False,
+) -> Report:
+    """Take back what a conversation did to its files after event SEQ of ID@SEQ."""
+    target = Target.parse(id)
+    if target.at is None and not redo:
+        raise InvalidInput("restore needs an event", hint="bough conv restore ID@SEQ; `bough conv show` lists them")
+    if redo and (paths or exact or dry_run or target.at is not None):
+        raise InvalidInput("--redo takes the conversation only", hint="bough conv restore ID --redo")
+    settings, conflicts = options.load_settings(home, store), _choose_conflicts(leave=leave, force=force)
+
+    async def main() -> tuple[str, FileChanges]:
+        async with await open_conversation(target.name, settings, NO_RULES) as conversation:
+            name = conversation.short_id
+            if redo:
+                return name, await conversation.redo()
+            at = target.at or 0
+            plan = await conversation.restore(at, paths=paths or (), exact=exact, conflicts=conflicts, dry_run=True)
+            if dry_run or not plan.changes:
+                return name, plan
+            _confirm(plan, yes=yes, json=json)
+            return name, await conversation.restore(at, paths=paths or (), exact=exact, conflicts=conflicts)
+
+    name, changes = asyncio.run(main())
+    return _report("conv restore", changes, next=f"bough conv restore {name} --redo", dry_run=dry_run)
+
+
+def apply(
+    id: options.WholeConversation,
+    paths: _Paths = None,
+    to: Annotated[
+        str | None,
+        typer.Option("--to", metavar="ID", help="Conversation whose files change. Default: the source."),
+    ] = None,
+    leave: _Leave = False,
+    force: _Force = False,
+    dry_run: _DryRun = False,
+    yes: _Yes = False,
+    home: options.Home = None,
+    store: options.Store = None,
+    json: options.Json = False,
+) -> Report:
+    """Bring what a fork did to its files into the workspace of the conversation that it was forked from."""
+    name = Target.parse_name(id)
+    settings, conflicts = options.load_settings(home, store), _choose_conflicts(leave=leave, force=force)
+
+    async def main() -> tuple[str, FileChanges]:
+        async with await open_conversation(name, settings, NO_RULES) as branch:
+            source = to or (await branch.store.get(branch.id)).forked_from
+            if source is None:
+                raise InvalidInput(f"{branch.short_id} is no fork", hint="--to ID names the other conversation")
+            async with await open_conversation(str(source), settings, NO_RULES) as conversation:
+                plan = await conversation.apply(branch, paths=paths or (), conflicts=conflicts, dry_run=True)
+                if dry_run or not plan.changes:
+                    return conversation.short_id, plan
+                _confirm(plan, yes=yes, json=json)
+                changes = await conversation.apply(branch, paths=paths or (), conflicts=conflicts)
+                return conversation.short_id, changes
+
+    changed, changes = asyncio.run(main())
+    return _report("conv apply", changes, next=f"bough conv show {changed}", dry_run=dry_run)
+
+
+def _choose_conflicts(*, leave: bool, force: bool) -> Conflicts:
+    if leave and force:
+        raise InvalidInput("--leave and --force cannot be combined", hint="choose one")
+    chosen: Literal["refuse", "leave", "force"] = "refuse"
+    if leave:
+        chosen = "leave"
+    elif force:
+        chosen = "force"
+    return chosen
+
+
+def _confirm(plan: FileChanges, *, yes: bool, json: bool) -> None:
+    """Show the changes and ask whether to make them.
+
+    Raises:
+        InvalidInput: There is no terminal to ask on, or the answer is no.
+    """
+    if yes:
+        return
+    if json or not sys.stdin.isatty():
+        raise InvalidInput("no terminal to ask on", hint="--dry-run shows what would be written; --yes writes it")
+    for output_line in _list_changes(plan):
+        typer.echo(output_line.plain, err=True)
+    if not typer.confirm("Write these files?", err=True):
+        raise InvalidInput("nothing was written", hint="--dry-run shows what would be written")
+
+
+def _list_changes(changes: FileChanges) -> list[Line]:
+    marks = {"added": "+", "changed": "~", "removed": "-", "mode": "x"}
+    rows = [line(f"  {marks[item.change]} {harmless(item.path)}", hang=4) for item in changes.changes]
+    return [*rows, *(line((f"  left: {harmless(path)}", "warn"), hang=4) for path in changes.skipped)]
+
+
+def _report(command: str, changes: FileChanges, *, next: str, dry_run: bool) -> Report:
+    verb = "would be written" if dry_run else "written"
+    count = len(changes.changes)
+    summary = line(f"{count} {'file' if count == 1 else 'files'} {verb}") if count else line(("nothing to do", "dim"))
+    return Report(
+        command=command,
+        data=changes.to_json(),
+        blocks=[*_list_changes(changes), summary],
+        next=(next,) if count and not dry_run else (),
+    )

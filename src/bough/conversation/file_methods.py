@@ -1,0 +1,276 @@
+"""The methods of a conversation for the files of its workspace: what they were at an event, and bringing them back."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from bough.cancellation import acquire, finish
+from bough.conversation.file_store import make_event, read_bounds
+from bough.conversation.fork.file_changes import FileChanges, FileTree
+from bough.conversation.fork.files import (
+    Changed,
+    Conflicts,
+    FileStep,
+    MakeTarget,
+    WorkspaceFolder,
+    bring_in,
+    check_conflicts_argument,
+    explain_damage,
+    find_restore,
+    find_tree,
+    list_steps,
+    replace_by,
+    require_tree,
+    revert_steps,
+)
+from bough.conversation.fork.request import find_cut
+from bough.conversation.log.journal import Journal
+from bough.conversation.log.state import State
+from bough.conversation.log.turns import Turn
+from bough.conversation.parts import Parts
+from bough.errors import Conflict, CorruptLog, NotFound, PermissionDenied, Unavailable
+from bough.events.model import Event, UserMessage
+from bough.events.store import Cut
+from bough.files import FileStore, Objects
+from bough.types import JsonObject
+
+_MAX_NAMED = 50
+
+
+class FileMethods:
+    """Methods of `AsyncConversation` that read and change the files of its workspace."""
+
+    _parts: Parts
+
+    @property
+    @abstractmethod
+    def state(self) -> State:
+        """The state after the events that this object has read."""
+
+    @property
+    @abstractmethod
+    def _journal(self) -> Journal: ...
+
+    @property
+    @abstractmethod
+    def _open_log(self) -> Journal: ...
+
+    async def files(self, at: Cut | Turn | None = None) -> FileTree:
+        """Return the files of the workspace at an event.
+
+        Args:
+            at: The number of events, the id of the last one, or `Turn(n)`; None for the present files.
+
+        Raises:
+            NotFound: The files were not kept.
+            CorruptLog: The kept files are damaged.
+        """
+        folder, tree = self._workspace_folder(), await self._find_tree(at)
+        return await asyncio.to_thread(folder.read_tree, tree)
+
+    async def diff(
+        self, start: Cut | Turn | None = None, stop: Cut | Turn | None = None, *, paths: Sequence[str] = ()
+    ) -> FileChanges:
+        """Return which files differ between two events, with the patch.
+
+        Args:
+            start: As `at` of `files`; None for the first event, of a fork for its cut.
+            stop: None for the present files.
+            paths: Only these; a folder stands for everything below it.
+
+        Raises:
+            NotFound: The files were not kept.
+            CorruptLog: The kept files are damaged.
+        """
+        before = await self._find_tree(self.state.base if start is None else start)
+        after = await self._find_tree(stop)
+        return await asyncio.to_thread(self._workspace_folder().compare, before, after, paths, 3)
+
+    async def restore(
+        self,
+        at: Cut | Turn,
+        *,
+        paths: Sequence[str] = (),
+        exact: bool = False,
+        conflicts: Conflicts = "refuse",
+        dry_run: bool = False,
+    ) -> FileChanges:
+        """Take back what this conversation did to its files after an event. What others changed stays.
+
+        The present files are kept first, so `redo` brings them back. The log records the restore, and a message tells
+        the model which files were written.
+
+        Args:
+            at: The number of events, the id of the last one, or `Turn(n)`.
+            paths: Only these, relative to the workspace; a folder stands for everything below it.
+            exact: Make the folder exactly as it was, also where others changed it.
+            conflicts: What happens to files that others changed too: `refuse` writes nothing, `leave` leaves these
+                files, `force` writes over them.
+            dry_run: Write nothing, and return what would be written.
+
+        Raises:
+            Conflict: A run uses the folder, or others changed a file; `details["paths"]` has the paths.
+            NotFound: The files were not kept.
+            PermissionDenied: The workspace is read-only, or `paths` names a protected file.
+            CorruptLog: The kept files are damaged.
+        """
+        check_conflicts_argument(conflicts)
+        journal = self._require_writable()
+        await journal.catch_up()
+        cut, log = await find_cut(journal, at, pending="close")
+        head = journal.durable
+        if exact:
+            tree = await find_tree(journal.store, journal.cid, log.state, head)
+            target = revert_steps((), conflicts) if tree is None else replace_by(tree)
+        else:
+            if self.state.files is None:
+                await find_tree(journal.store, journal.cid, log.state, head)  # raises if calls may have written files
+            steps = await list_steps(journal.store, journal.cid, cut.at, head)
+            target = self._revert(steps, conflicts)
+        options: JsonObject = {"conflicts": conflicts, "paths": paths, "dry_run": dry_run}
+        # Finished even if the caller is cancelled: the folder must not change without an event.
+        return await finish(self._change_files(target, "restore", {"at": cut.at}, options))
+
+    async def redo(self) -> FileChanges:
+        """Bring back the files that the last restore changed.
+
+        Raises:
+            NotFound: The conversation did something else to its files since, or nothing was restored.
+            Conflict: As for `restore`.
+        """
+        journal = self._require_writable()
+        await journal.catch_up()
+        step = await find_restore(journal.store, journal.cid, 0, journal.durable)
+        if step is None:
+            raise NotFound("there is no restore to take back", hint="restore(at) names an event")
+        options: JsonObject = {"conflicts": "refuse", "paths": (), "dry_run": False}
+        return await finish(self._change_files(revert_steps([step], "refuse"), "restore", {"redo": step.seq}, options))
+
+    async def apply(
+        self,
+        source: FileMethods,
+        *,
+        start: Cut | Turn | None = None,
+        stop: Cut | Turn | None = None,
+        paths: Sequence[str] = (),
+        conflicts: Conflicts = "refuse",
+        dry_run: bool = False,
+    ) -> FileChanges:
+        """Bring what another conversation did to its files into this workspace, by a merge.
+
+        Args:
+            source: A conversation of the same store, for example a fork of this one.
+            start: An event of `source`, as for `restore`; None for the last event that both share.
+            stop: None for the present files of `source`.
+            paths: As for `restore`, like `conflicts` and `dry_run`.
+
+        Raises: see `restore`.
+        """
+        check_conflicts_argument(conflicts)
+        journal, other = self._require_writable(), source._open_log
+        await journal.catch_up()
+        await other.catch_up()
+        if start is None:
+            ancestor = await journal.store.common_ancestor(journal.cid, other.cid)
+            start = 0 if ancestor is None else ancestor[1]
+        before, after = await source._find_tree(start), await source._find_tree(stop)
+        of: JsonObject = {"conversation": str(other.cid), "start": str(start), "stop": str(stop or other.durable)}
+        options: JsonObject = {"conflicts": conflicts, "paths": paths, "dry_run": dry_run}
+        return await finish(self._change_files(bring_in(before, after, conflicts), "apply", of, options))
+
+    def _revert(self, steps: Sequence[FileStep], conflicts: Conflicts) -> MakeTarget:
+        """Return what takes back steps, and what a call did whose process died before its end was recorded."""
+        state = self.state
+        last_tree = None if state.files is None else state.files.tree
+        has_lost_call = last_tree is not None and any(call.started for call in state.open_calls)
+
+        def make_target(objects: Objects, now: str) -> Any:
+            lost = [FileStep(last_tree, now, state.head)] if has_lost_call and last_tree != now else []
+            return revert_steps([*steps, *lost], conflicts)(objects, now)
+
+        return make_target
+
+    async def _change_files(
+        self, target: MakeTarget, by: Literal["restore", "apply"], of: JsonObject, options: JsonObject
+    ) -> FileChanges:
+        """Change the workspace, and record what was there before and what is there now."""
+        journal, file_store, folder = self._journal, self._file_store, self._workspace_folder()
+        objects = await acquire(asyncio.to_thread(file_store.objects), _close)
+        try:
+            changed = await asyncio.to_thread(folder.change, objects, target, **options)
+            # While the objects are open: otherwise a collection could remove a tree that this event names.
+            if changed.changes and not options["dry_run"]:
+                await journal.append(*self._describe_change(changed, by, of))
+            return changed.summarize()
+        except CorruptLog as error:
+            raise explain_damage(error, self.state.files) from error
+        finally:
+            await _close(objects)
+
+    def _describe_change(self, changed: Changed, by: Literal["restore", "apply"], of: JsonObject) -> list[Event]:
+        state, file_store = self.state, self._file_store
+        # What a person changed is recorded before the restore, so that it is never taken for the conversation's.
+        events: list[Event] = []
+        last_tree, now = None if state.files is None else state.files.tree, changed.looked.tree
+        if last_tree != now:
+            lost_call = next((call.id for call in state.open_calls if call.started), None)
+            who: Literal["first", "outside", "tool"] = "outside" if lost_call is None else "tool"
+            if last_tree is None:
+                who = "first"
+            events.append(make_event(changed.looked, file_store, by=who, tool_call_id=lost_call))
+        looked = changed.describe()
+        events.append(make_event(looked, file_store, by=by, of=of))
+        names = ", ".join(f"{change.path} ({change.change})" for change in changed.summarize().changes[:_MAX_NAMED])
+        action = "were put back to an earlier state" if by == "restore" else "were changed by another conversation"
+        text = f"These files of the workspace {action}: {names}. Read them again before you rely on their content."
+        return [*events, UserMessage.text(text, sender="bough")]
+
+    async def _find_tree(self, at: Cut | Turn | None) -> str:
+        """Return the tree of the files at a cut. At the head, the folder is looked at unless a run uses it."""
+        journal = self._open_log
+        await journal.catch_up()
+        _, log = await find_cut(journal, at, pending="close")
+        state, head = log.state, journal.durable
+        if state.head == head:
+            try:
+                return await asyncio.to_thread(self._look_at_idle)
+            except Conflict:  # a run uses the folder
+                if state.files is not None:
+                    return require_tree(state.files, state.head)
+                raise
+        tree = await find_tree(journal.store, journal.cid, state, head)
+        return await asyncio.to_thread(self._look_at_idle) if tree is None else tree
+
+    def _look_at_idle(self) -> str:
+        folder = self._workspace_folder()
+        with self._file_store.hold_folder(folder.folder, exclusive=True), self._file_store.objects() as objects:
+            return str(folder.look(objects).tree)
+
+    def _require_writable(self) -> Journal:
+        """Return the journal. Raises an error if the files must not be changed."""
+        journal = self._journal
+        if self.state.quarantined:
+            raise Conflict("the conversation was imported and not adopted", hint="adopt it first")
+        if self.state.workspace_policy == "readonly":
+            raise PermissionDenied("the workspace is read-only", hint="fork with workspace=copy")
+        return journal
+
+    @property
+    def _file_store(self) -> FileStore:
+        if (file_store := self._parts.environment.file_store) is None:
+            raise Unavailable("this store keeps no files", hint="use a SQLite or Postgres store")
+        return file_store
+
+    def _workspace_folder(self) -> WorkspaceFolder:
+        settings = self._parts.environment.settings
+        workspace: Path = self.state.workspace
+        guards = self._parts.environment.list_guards(self._parts.agent.spec, self._parts.rules(), workspace)
+        return WorkspaceFolder(self._file_store, workspace, read_bounds(settings), guards)
+
+
+async def _close(objects: Objects) -> None:
+    await asyncio.to_thread(objects.close)

@@ -1,0 +1,87 @@
+"""Where the files of a store's workspaces are kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from bough.events.model import FilesKept
+from bough.events.store import EventStore
+from bough.settings import Settings
+from bough.types import JsonObject
+
+if TYPE_CHECKING:
+    from bough.files import FileStore, KeepBounds, Looked
+
+
+def open_file_store(store: EventStore, settings: Settings) -> FileStore | None:
+    """Return the kept files of a store; None for a store of another kind, which keeps none. Nothing is created.
+
+    That of a SQLite store is a folder beside its file, and that of a temporary store is removed with it. Those of
+    Postgres stores are below `Settings.files`.
+    """
+    from bough.files import FileStore
+
+    path = _name_folder(store, settings)
+    return None if path is None else FileStore(path, max_bytes=settings.keep_place_bytes)
+
+
+def _name_folder(store: EventStore, settings: Settings) -> Path | None:
+    from bough.files import name_postgres_files, name_sqlite_files
+
+    key: tuple[str, ...] = getattr(store, "files_key", ())
+    match key:
+        case ("sqlite", path):
+            return name_sqlite_files(Path(path))
+        case ("postgres", host, port, database, schema):
+            root = settings.files or settings.home / "files"
+            return name_postgres_files(root, host=host, port=int(port), database=database, schema=schema)
+        case _:
+            return None
+
+
+def read_bounds(settings: Settings) -> KeepBounds:
+    """Return how much of a workspace the settings keep."""
+    from bough.files import KeepBounds
+
+    return KeepBounds(
+        max_files=settings.keep_max_files,
+        file_bytes=settings.keep_file_bytes,
+        total_bytes=settings.keep_total_bytes,
+        ignored=settings.keep_ignored,
+    )
+
+
+def make_event(
+    looked: Looked,
+    file_store: FileStore,
+    *,
+    by: Literal["first", "outside", "tool", "restore", "apply", "fork"],
+    tool_call_id: str | None = None,
+    of: JsonObject | None = None,
+    skipped: tuple[tuple[str, str], ...] = (),
+) -> FilesKept:
+    """Return the event of a look at a folder.
+
+    Args:
+        skipped: The omitted paths that no event of the run has named yet.
+    """
+    return FilesKept(
+        tree=looked.tree,
+        before=looked.before,
+        by=by,
+        tool_call_id=tool_call_id,
+        of=of or {},
+        files=looked.files,
+        bytes=looked.size_bytes,
+        added=looked.added,
+        changed=looked.changed,
+        removed=looked.removed,
+        paths=looked.paths,
+        skipped=skipped,
+        skipped_count=looked.skipped_count,
+        unsettled=looked.unsettled,
+        reason=looked.reason,
+        place=file_store.read_store_id(),
+        seconds=looked.seconds,
+    )

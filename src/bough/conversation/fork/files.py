@@ -1,0 +1,421 @@
+"""The files of a conversation at a cut of its log, and bringing them back.
+
+A restore takes back what the conversation did, step by step, and leaves what others changed: it merges, for each step,
+the files before it into the folder as it is now.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final, Literal, NamedTuple, TypeAlias
+from uuid import UUID
+
+from bough.conversation.fork.file_changes import FileChanges, FileTree, KeptEntry, PathChange, make_patch
+from bough.conversation.log.state import KeptFiles, State
+from bough.errors import Conflict, CorruptLog, InvalidInput, NotFound, PermissionDenied
+from bough.events.model import FilesKept, ToolCalled
+from bough.events.record import StoredEvent
+from bough.events.store import EventStore
+from bough.execution.base import NO_GUARDS, Guards
+from bough.files import (
+    FileChange,
+    FileStore,
+    KeepBounds,
+    KeptFile,
+    Looked,
+    Objects,
+    count_changes,
+    diff,
+    entries,
+    leave_out,
+    look,
+    merge,
+    read,
+    select,
+    show_path,
+    write,
+)
+from bough.tree import open_beneath, open_descriptor
+
+Conflicts: TypeAlias = Literal["refuse", "leave", "force"]
+"""What happens to files that somebody else changed too: nothing is written, they stay, or they are written over."""
+
+STEPS: Final = ("tool", "restore", "apply")
+"""`FilesKept.by` of what a conversation itself did to its files."""
+
+LOOK_SECONDS: Final = 600.0
+MAX_PATHS: Final = 50
+
+
+class FileStep(NamedTuple):
+    """One change of a conversation to its files: the trees before and after it, and the seq of its event."""
+
+    before: str | None
+    after: str | None
+    seq: int
+
+
+@dataclass(frozen=True)
+class FolderTarget:
+    """What a folder should become.
+
+    Attributes:
+        tree: The wanted tree.
+        conflicts: Paths that both sides changed, of which `tree` has one side.
+    """
+
+    tree: str
+    conflicts: tuple[str, ...] = ()
+
+
+MakeTarget: TypeAlias = Callable[[Objects, str], FolderTarget]
+"""Returns what a folder should become, given its present tree."""
+
+
+@dataclass(frozen=True)
+class Changed:
+    """The result of a change of a folder.
+
+    Attributes:
+        looked: The folder before the change.
+        tree: The folder's tree after it.
+        changes: What was written and removed.
+        skipped: Paths that stayed.
+        added_bytes: How many bytes the files have more than before.
+    """
+
+    looked: Looked
+    tree: str
+    changes: tuple[FileChange, ...]
+    skipped: tuple[str, ...]
+    added_bytes: int
+
+    def describe(self) -> Looked:
+        """Return the folder after the change, as a look would."""
+        counts, before = count_changes(self.changes), self.looked
+        return Looked(
+            tree=self.tree,
+            before=before.tree,
+            files=before.files + counts["added"] - counts["removed"],
+            size_bytes=before.size_bytes + self.added_bytes,
+            added=counts["added"],
+            changed=counts["changed"] + counts["mode"],
+            removed=counts["removed"],
+            paths=tuple(show_path(change.path) for change in self.changes[:MAX_PATHS]),
+        )
+
+    def summarize(self) -> FileChanges:
+        """Return the changes for the caller."""
+        skipped = tuple(show_path(path) for path in self.skipped)
+        return FileChanges(changes=describe_changes(self.changes), skipped=skipped)
+
+
+async def find_tree(store: EventStore, cid: UUID, state: State, head: int) -> str | None:
+    """Return the tree of the files at a cut; None if nothing can have changed them since, so that they are as now.
+
+    Reads the events after the cut if no files were kept before it.
+
+    Args:
+        state: The state at the cut.
+        head: How many events the log has.
+
+    Raises:
+        NotFound: The files were not kept.
+    """
+    if state.files is not None:
+        return require_tree(state.files, state.head)
+    async for stored in store.read(cid, state.head, head):
+        if stored.kind == "ToolCalled" and isinstance(stored.event, ToolCalled) and not stored.event.idempotent:
+            raise make_not_kept_error(state.head, "no files were kept before the calls that follow it")
+        if stored.kind == "FilesKept" and isinstance(event := stored.event, FilesKept):
+            if event.tree is None:
+                raise make_not_kept_error(state.head, event.reason)
+            # Its folder is the one at the cut, because no call that may have written lies between.
+            return event.tree  # it was made before the first call that may have written
+    return None
+
+
+def require_tree(files: KeptFiles, seq: int) -> str:
+    """Return the tree of kept files. Raises `NotFound` if there is none."""
+    if files.tree is None:
+        raise make_not_kept_error(seq, files.reason)
+    return files.tree
+
+
+def make_not_kept_error(seq: int, reason: str) -> NotFound:
+    """Return the error for files that were not kept."""
+    return NotFound(
+        f"the files of event {seq} were not kept: {reason}",
+        hint="fork with moment=now to get the present files",
+        details={"seq": seq, "reason": reason},
+    )
+
+
+async def list_steps(store: EventStore, cid: UUID, start: int, stop: int) -> list[FileStep]:
+    """Return the steps of a part of a log, oldest first. O(events of the part).
+
+    Raises:
+        NotFound: The files of a step were not kept.
+    """
+    steps: list[FileStep] = []
+    async for event, stored in _read_kept(store, cid, start, stop):
+        if event.tree is None:
+            raise make_not_kept_error(stored.seq, event.reason)
+        if event.by in STEPS:
+            steps.append(FileStep(event.before, event.tree, stored.seq))
+    return steps
+
+
+async def find_restore(store: EventStore, cid: UUID, start: int, stop: int) -> FileStep | None:
+    """Return the latest restore of a part of a log, unless another step followed it; None without one."""
+    latest: tuple[FilesKept, StoredEvent] | None = None
+    async for event, stored in _read_kept(store, cid, start, stop):
+        if event.by in STEPS:
+            latest = (event, stored)
+    if latest is None or latest[0].by != "restore":
+        return None
+    return FileStep(latest[0].before, latest[0].tree, latest[1].seq)
+
+
+async def _read_kept(
+    store: EventStore, cid: UUID, start: int, stop: int
+) -> AsyncIterator[tuple[FilesKept, StoredEvent]]:
+    """Yield each event of kept files with its row."""
+    async for stored in store.read(cid, start, stop):
+        if stored.kind == "FilesKept" and isinstance(event := stored.event, FilesKept):
+            yield event, stored
+
+
+def revert_steps(steps: Sequence[FileStep], conflicts: Conflicts) -> MakeTarget:
+    """Return what takes back some steps, the latest first."""
+
+    def make_target(objects: Objects, now: str) -> FolderTarget:
+        tree, paths = now, dict[str, None]()
+        # The latest first: each step is taken back from what the later ones have left.
+        for step in reversed(steps):
+            merged = merge(objects, step.after, tree, step.before, prefer=_prefer(conflicts))
+            tree, paths = merged.tree, paths | dict.fromkeys(merged.conflicts)
+        return FolderTarget(tree, tuple(paths))
+
+    return make_target
+
+
+def bring_in(before: str | None, after: str | None, conflicts: Conflicts) -> MakeTarget:
+    """Return what brings the difference of two trees into a folder."""
+
+    def make_target(objects: Objects, now: str) -> FolderTarget:
+        merged = merge(objects, before, now, after, prefer=_prefer(conflicts))
+        return FolderTarget(merged.tree, merged.conflicts)
+
+    return make_target
+
+
+def replace_by(tree: str) -> MakeTarget:
+    """Return what makes a folder exactly as a tree."""
+    return lambda objects, now: FolderTarget(tree)
+
+
+def _prefer(conflicts: Conflicts) -> Literal["ours", "theirs"]:
+    return "theirs" if conflicts == "force" else "ours"
+
+
+def check_conflicts_argument(conflicts: str) -> None:
+    """Raise `InvalidInput` for an unknown way to treat conflicts."""
+    if conflicts not in ("refuse", "leave", "force"):
+        raise InvalidInput(f"invalid conflicts={conflicts!r}", hint="conflicts is refuse, leave or force")
+
+
+@dataclass(frozen=True)
+class WorkspaceFolder:
+    """A workspace and where its files are kept. All methods block.
+
+    Attributes:
+        guards: The names that nothing but a person may change.
+    """
+
+    file_store: FileStore
+    folder: Path
+    bounds: KeepBounds
+    guards: Guards
+
+    def look(self, objects: Objects) -> Looked:
+        """Return the files as they are now. Raises `NotFound` if they cannot be kept."""
+        looked = look(self.file_store, objects, self.folder, bounds=self.bounds, seconds=LOOK_SECONDS)
+        if looked.tree is None:
+            raise NotFound(
+                f"the files of {self.folder} cannot be kept: {looked.reason}",
+                hint="a .gitignore narrows them; see keep_max_files and keep_total_bytes in bough.yaml",
+                details={"reason": looked.reason},
+            )
+        return looked
+
+    def read_tree(self, tree: str) -> FileTree:
+        """Return the files of a tree."""
+        with self.file_store.objects() as objects:
+            return self.describe_tree(objects, tree)
+
+    def describe_tree(self, objects: Objects, tree: str) -> FileTree:
+        """Return the files of a tree with their sizes."""
+        files = tuple(
+            KeptEntry(path=show_path(file.path), kind=file.kind, size=objects.read_size(bytes.fromhex(file.oid)))
+            for file in entries(objects, tree)
+        )
+        return FileTree(tree=tree, entries=files, _read=partial(self.read_file, tree))
+
+    def read_file(self, tree: str, path: str) -> bytes:
+        """Return the content of a file of a tree."""
+        with self.file_store.objects() as objects:
+            return read(objects, tree, path)
+
+    def compare(self, before: str | None, after: str | None, paths: Sequence[str], context: int) -> FileChanges:
+        """Return the difference of two trees with its patch; None is the folder as it is now."""
+        with self.file_store.objects() as objects:
+            old, new = (str(self.look(objects).tree) if tree is None else tree for tree in (before, after))
+            if paths:
+                new = select(objects, old, new, paths)
+            changes = diff(objects, old, new)
+            patch = "".join(
+                make_patch(
+                    show_path(change.path),
+                    _read_side(objects, change.before),
+                    _read_side(objects, change.after),
+                    context=context,
+                )
+                for change in changes
+            )
+            return FileChanges(changes=describe_changes(changes), patch=patch)
+
+    def change(
+        self,
+        objects: Objects,
+        make_target: MakeTarget,
+        *,
+        conflicts: Conflicts,
+        paths: Sequence[str] = (),
+        dry_run: bool = False,
+    ) -> Changed:
+        """Change the folder, all of it or nothing.
+
+        Args:
+            objects: Open until the event that names the new tree is durable.
+            paths: Change only these, relative to the folder; a folder stands for everything below it.
+            dry_run: Write nothing.
+
+        Raises:
+            Conflict: A run holds the folder, or somebody changed a file that would be written; `details["paths"]`.
+            PermissionDenied: `paths` names a protected file.
+            NotFound: The files cannot be kept, or a tree is missing.
+            CorruptLog: A kept file is damaged.
+        """
+        for path in paths:
+            if self._is_guarded(os.path.normpath(path)):
+                raise PermissionDenied(f"{path} is protected", hint="change it yourself")
+        with ExitStack() as stack:
+            # Not waited for: a run holds the folder for as long as it lasts.
+            stack.enter_context(self.file_store.hold_folder(self.folder, exclusive=True))
+            looked = self.look(objects)
+            now = str(looked.tree)
+            target = make_target(objects, now)
+            tree, conflicting = target.tree, target.conflicts
+            if paths:
+                tree = select(objects, now, tree, paths)
+                conflicting = tuple(path for path in conflicting if _is_below(path, paths))
+            if conflicting and conflicts == "refuse":
+                raise make_conflict_error(conflicting)
+            skipped = conflicting if conflicts == "leave" else ()
+            guarded = [change.path for change in diff(objects, now, tree) if self._is_guarded(change.path)]
+            if guarded:
+                tree = leave_out(objects, now, tree, guarded)
+            # Durable before the folder is touched: a crash in the middle is finished from these objects.
+            objects.flush()
+            changes = tuple(diff(objects, now, tree))
+            if changes and not dry_run:
+                written = write(self.file_store, objects, self.folder, now, tree, is_guarded=self._is_guarded)
+                skipped = (*skipped, *written.skipped)
+            added_bytes = sum(
+                _read_size(objects, change.after) - _read_size(objects, change.before) for change in changes
+            )
+            return Changed(looked, tree, changes, (*skipped, *guarded), added_bytes)
+
+    def _is_guarded(self, path: str) -> bool:
+        return self.guards.covers(path.split("/"))
+
+
+@dataclass(frozen=True)
+class PastFiles:
+    """Files of a past event, for a new folder."""
+
+    file_store: FileStore
+    bounds: KeepBounds
+    tree: str
+
+    def write(self, folder: Path) -> Looked:
+        """Write these files into a copy of the present ones, and return them. Files that are not kept stay. Blocks.
+
+        Raises:
+            NotFound: A part of the tree is missing.
+            CorruptLog: A part of the tree is damaged.
+        """
+        copy = WorkspaceFolder(self.file_store, folder, self.bounds, NO_GUARDS)
+
+        def make_target(objects: Objects, now: str) -> FolderTarget:
+            # A file that was kept then and is ignored now is not in the tree of the copy; it would be in the way.
+            with open_descriptor(folder) as root:
+                for change in diff(objects, now, self.tree):
+                    if change.before is None:
+                        _remove_file(root, change.path)
+            return FolderTarget(self.tree)
+
+        with self.file_store.objects() as objects:
+            return copy.change(objects, make_target, conflicts="force").describe()
+
+
+def _remove_file(root: int, path: str) -> None:
+    """Remove a file of a copy, if it exists."""
+    *parents, name = path.split("/")
+    with suppress(OSError), open_beneath(root, parents) as folder:
+        os.unlink(name, dir_fd=folder)
+
+
+def make_conflict_error(paths: Sequence[str]) -> Conflict:
+    """Return the error for files that somebody else changed."""
+    names = [show_path(path) for path in paths]
+    return Conflict(
+        f"{len(names)} files changed since: {', '.join(names[:5])}",
+        hint="conflicts=leave leaves these files, conflicts=force writes over them",
+        details={"paths": names},
+    )
+
+
+def describe_changes(changes: Sequence[FileChange]) -> tuple[PathChange, ...]:
+    """Return changes of trees for callers."""
+    return tuple(PathChange(path=show_path(change.path), change=change.change) for change in changes)
+
+
+def explain_damage(error: CorruptLog, files: KeptFiles | None) -> CorruptLog:
+    """Return the error of a damaged object with the event that names its tree."""
+    if files is None:
+        return error
+    return CorruptLog(
+        f"the files of event {files.seq} are damaged: {error.message}",
+        hint=error.hint,
+        details={**error.details, "seq": files.seq, "tree": files.tree},
+    )
+
+
+def _read_side(objects: Objects, file: KeptFile | None) -> bytes | None:
+    return None if file is None else objects.get(bytes.fromhex(file.oid))
+
+
+def _read_size(objects: Objects, file: KeptFile | None) -> int:
+    return 0 if file is None else objects.read_size(bytes.fromhex(file.oid))
+
+
+def _is_below(path: str, folders: Sequence[str]) -> bool:
+    names = [os.path.normpath(folder) for folder in folders]
+    return any(name in (path, ".") or path.startswith(f"{name}/") for name in names)

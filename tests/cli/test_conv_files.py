@@ -1,0 +1,67 @@
+"""`bough conv restore`, `bough conv apply` and forks with the files at their cut, as a person uses them."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from bough.agents.spec import AgentSpec
+from bough.conversation import AsyncConversation
+from bough.settings import Settings
+from bough.testing import ScriptedModel, tool_call
+
+
+@pytest.fixture
+def changed(bough_home: Path, tmp_path: Path) -> tuple[Path, UUID]:
+    """A folder in which an agent changed `a.txt` and added `b.txt`, and the conversation."""
+    folder = tmp_path / "work"
+    folder.mkdir()
+    (folder / "a.txt").write_text("one\n")
+
+    async def main() -> UUID:
+        steps = [tool_call("write_file", path=name, content=f"new {name}\n") for name in ("a.txt", "b.txt")]
+        spec: AgentSpec[str] = AgentSpec(
+            name="writer", model=ScriptedModel([*steps, "done"]), workspace_access="write", discover_skills=False
+        )
+        settings = Settings.load(home=bough_home, env={}, cwd=folder, keep_files=True)
+        async with await AsyncConversation.create(spec, workspace=folder, settings=settings) as conversation:
+            await conversation.send_message("go")
+            await conversation.run()
+            await conversation.set_model("offline")
+            return conversation.id
+
+    return folder, asyncio.run(main())
+
+
+def test_files_are_taken_back_and_brought_back(cli: Any, changed: tuple[Path, UUID]) -> None:
+    folder, id = changed
+    (folder / "mine.txt").write_text("mine")
+    refused = cli("conv", "restore", f"{id}@1")
+    assert (refused.returncode, (folder / "b.txt").exists()) == (2, True)
+    assert "--yes" in refused.stderr
+    plan = cli.data("conv", "restore", f"{id}@1", "--dry-run")
+    files = [{"path": "a.txt", "change": "changed"}, {"path": "b.txt", "change": "removed"}]
+    assert plan == {"files": files, "left": []}
+    answer = cli("conv", "restore", f"{id}@1", "--yes")
+    assert answer.stdout.splitlines()[:3] == ["  ~ a.txt", "  - b.txt", "2 files written"]
+    assert sorted(path.name for path in folder.iterdir()) == ["a.txt", "mine.txt"]
+    assert (folder / "a.txt").read_text() == "one\n"
+    assert cli("conv", "restore", str(id), "--redo").returncode == 0
+    assert (folder / "b.txt").read_text() == "new b.txt\n"
+    assert cli("conv", "restore", str(id)).returncode == 2
+
+
+def test_a_fork_has_the_files_at_its_cut_and_is_applied(cli: Any, changed: tuple[Path, UUID]) -> None:
+    folder, id = changed
+    fork = cli.data("fork", f"{id}@1", "--files", "copy")["conversation"]
+    copy = Path(fork["workspace"])
+    assert [path.name for path in copy.iterdir()] == ["a.txt"]
+    (copy / "c.txt").write_text("c\n")
+    assert cli.data("conv", "apply", fork["id"], "--yes")["files"] == [{"path": "c.txt", "change": "added"}]
+    assert (folder / "c.txt").read_text() == "c\n"
+    now = cli.data("fork", f"{id}@1", "--files", "copy", "--moment", "now")["conversation"]
+    assert (Path(now["workspace"]) / "b.txt").exists()
