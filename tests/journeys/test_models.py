@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from tests.journeys.conftest import Person
 
-from bough.testing import AnthropicServer, Failure, OpenAIServer
+from bough.testing import AnthropicServer, Failure, OpenAIServer, RawAnswer
 
 Serve = Callable[..., OpenAIServer]
 
@@ -225,3 +225,23 @@ def test_the_key_of_an_agent_is_sent_to_its_own_provider_alone(person: Person, o
     assert lines == ["of the fallback", "of the next model"]
     assert {request.headers["authorization"] for request in other.received} == {"Bearer sk-of-anthropic"}
     assert [request.headers["authorization"] for request in server.received] == ["Bearer sk-of-openai"]
+
+
+def test_a_conversation_with_a_wrong_address_is_continued_at_the_right_one(
+    person: Person, openai_server: Serve
+) -> None:
+    right = openai_server("resumed", "forked", "chatted")
+    wrong = openai_server(*[RawAnswer()] * 9)
+    person.environment |= {"OPENAI_API_KEY": "k", "BOUGH_MODEL": "openai:test"}
+    begun = person.bough("run", "hello", "--base-url", wrong.url, code=1)
+    assert f"the answer of {wrong.url} is not an OpenAI-format answer" in begun.stderr
+    resumed = person.bough("resume", "-", "--base-url", right.url)
+    assert resumed.stdout.strip() == "resumed", resumed
+    assert f"requests now go to {right.url}" in resumed.stderr
+    forked = person.bough("fork", "-@2", "again", "--base-url", right.url)
+    assert forked.stdout.strip() == "forked", forked
+    chatted = person.bough("chat", "-", "--base-url", right.url, input="and again\n")
+    assert chatted.stdout.strip() == "chatted", chatted
+    assert len(wrong.received) == 1
+    refused = person.bough("resume", "-", "--base-url", right.url, "--model", "offline", code=2)
+    assert "--base-url is for openai: models" in refused.stderr

@@ -48,6 +48,13 @@ async def fail(start: Any, spec: AgentSpec) -> tuple[ModelError, list[RequestRet
             RawAnswer(body="data: {oops\n\n", content_type="text/event-stream"),
             "the answer of URL is not an OpenAI-format answer (invalid JSON in the stream)",
         ),
+        *(
+            (
+                RawAnswer(body=f"data: {event}\n\n", content_type="text/event-stream"),
+                "the answer of URL is not an OpenAI-format answer (an event of the stream is no part of an answer)",
+            )
+            for event in ("[1, 2]", '"text"', "null", '{"choices": 3}', '{"choices": [3]}', '{"choices": [{"delta": 4}]}')
+        ),
     ],
 )
 async def test_what_no_repeat_can_cure_is_asked_for_once_and_names_the_address(

@@ -27,6 +27,7 @@ from bough.errors import ModelError
 
 _RETRY_LATER = "nothing is lost: continue the conversation later"
 _MAX_CHARS = 500
+_CLIENTS = ("openai.", "pydantic_ai.models.openai")
 _FORMATS = ("application/json", "text/event-stream")
 
 _EXPLANATIONS: tuple[tuple[type[ModelAPIError], str, str], ...] = (
@@ -62,6 +63,18 @@ async def check_format(response: Any) -> None:
     content_type = str(response.headers.get("content-type", "")).partition(";")[0].strip().lower()
     if response.is_success and content_type and content_type not in _FORMATS:
         raise NotOpenAIFormat(content_type)
+
+
+def is_malformed(error: Exception) -> bool:
+    """Return whether the client of an OpenAI-format server could not read a part of an answer, which it does not check.
+
+    `data: [1]` in a stream, for example, raises an AttributeError in the client.
+    """
+    frame = error.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        frame = frame.tb_next
+    module = "" if frame is None else str(frame.tb_frame.f_globals.get("__name__", ""))
+    return isinstance(error, AttributeError | TypeError | LookupError) and module.startswith(_CLIENTS)
 
 
 def list_causes(error: BaseException | None) -> Iterator[BaseException]:

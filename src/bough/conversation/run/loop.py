@@ -19,7 +19,7 @@ from pydantic_ai.usage import UsageLimits
 from pydantic_graph import End
 
 from bough.agents.context import ToolContext
-from bough.agents.models.failure import NotOpenAIFormat, find_address, model_error
+from bough.agents.models.failure import NotOpenAIFormat, find_address, is_malformed, model_error
 from bough.agents.output_type import describe_output_type
 from bough.conversation.log.journal import Journal
 from bough.conversation.log.tool_result import encode_result
@@ -295,6 +295,8 @@ class Loop:
             raise
         except Exception as error:
             if Agent.is_model_request_node(node):
+                if is_malformed(error):
+                    raise NotOpenAIFormat("an event of the stream is no part of an answer") from error
                 reason = f"{type(error).__name__}: {error}"[:500]
                 address = find_address(self._retries.model)
                 place = f" at {address}" if address else ""
