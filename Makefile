@@ -18,9 +18,10 @@ EXTRAS := --extra a2a --extra docker --extra evals --extra postgres --extra serv
 IMAGE_PYTHON ?= 3.13
 IMAGE_EXTRAS := --extra otel --extra postgres --extra server
 WHEELS ?= wheels
+PICTURES_OF_DOCS = run-80 tree-80 chat-streaming-80 chat-approval-80 chat-paste-80
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench docs site release-check format requirements wheels
+.PHONY: help setup demo test check bench docs site pictures release-check format requirements wheels
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -78,6 +79,10 @@ site: $(READY) ## build the documentation site into site/, without a network
 
 release-check: $(READY) ## check a release: build, metadata, contents, licences, each Python that is here
 	$(BIN)/python -m tools.release
+
+pictures: $(READY) ## pictures of the terminal into artifacts/pictures, those of the documentation into docs/pictures
+	PICTURES=artifacts/pictures $(BIN)/python -m pytest -q tests/cli/pictures
+	@cp $(addprefix artifacts/pictures/,$(addsuffix .svg,$(PICTURES_OF_DOCS))) docs/pictures
 
 requirements: $(READY) ## pin the dependencies anew (versions only)
 	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --no-header --no-annotate --quiet --upgrade \

@@ -65,15 +65,16 @@ def script_line(event: JsonObject) -> Line:
     outcome = "ok" if has_succeeded else describe_outcome(event)
     return line(
         ("  script   ", "dim"),
-        f"{call:<44}  ",
+        f"{call}  ",
         (outcome, "good" if has_succeeded else "bad"),
         (_duration(event), "dim"),
+        hang=11,
     )
 
 
 def skill_line(event: JsonObject) -> Line:
     """Return the progress line of an activated skill."""
-    return line(("  skill    ", "dim"), (event["name"], "strong"), (f"  {_describe_trigger(event)}", "dim"))
+    return line(("  skill    ", "dim"), (event["name"], "strong"), (f"  {_describe_trigger(event)}", "dim"), hang=11)
 
 
 def render_skip(event: JsonObject) -> Line:

@@ -15,6 +15,18 @@ import pyte
 _WAIT_SECONDS = 60
 
 
+class Screen(pyte.HistoryScreen):
+    """A screen with everything that scrolled away, on which faint text has the attribute `blink`: pyte has no other."""
+
+    def __init__(self, columns: int, rows: int) -> None:
+        super().__init__(columns, rows, history=10_000, ratio=0.5)
+
+    def select_graphic_rendition(self, *attributes: int, **options: Any) -> None:
+        """Set the attributes of the characters that follow; 2 is faint, and 22 ends it."""
+        marked = [other for one in attributes for other in {2: (5,), 22: (22, 25)}.get(one, (one,))]
+        super().select_graphic_rendition(*marked, **options)
+
+
 class Terminal:
     """A process on a terminal of its own.
 
@@ -26,7 +38,7 @@ class Terminal:
         self, argv: Sequence[str], *, cwd: Path, env: Mapping[str, str], columns: int = 80, rows: int = 24
     ) -> None:
         self.written = b""
-        self._screen = pyte.HistoryScreen(columns, rows, history=10_000, ratio=0.5)
+        self._screen = Screen(columns, rows)
         self._stream = pyte.ByteStream(self._screen)
         environment = {**env, "TERM": env.get("TERM", "xterm-256color"), "LANG": "C.UTF-8", "COLUMNS": "", "LINES": ""}
         self.process = pexpect.spawn(
@@ -73,6 +85,12 @@ class Terminal:
             last = max(row.keys(), default=-1)
             gone.append("".join(row[column].data for column in range(last + 1)).rstrip())
         return gone + self.rows
+
+    @property
+    def cells(self) -> list[dict[int, pyte.screens.Char]]:
+        """The characters of the rows that scrolled away, and of those that are visible, by column."""
+        visible = (self._screen.buffer[row] for row in range(self._screen.lines))
+        return [dict(row) for row in (*self._screen.history.top, *visible)]
 
     @property
     def text(self) -> str:

@@ -53,7 +53,14 @@ async def fail(start: Any, spec: AgentSpec) -> tuple[ModelError, list[RequestRet
                 RawAnswer(body=f"data: {event}\n\n", content_type="text/event-stream"),
                 "the answer of URL is not an OpenAI-format answer (an event of the stream is no part of an answer)",
             )
-            for event in ("[1, 2]", '"text"', "null", '{"choices": 3}', '{"choices": [3]}', '{"choices": [{"delta": 4}]}')
+            for event in (
+                "[1, 2]",
+                '"text"',
+                "null",
+                '{"choices": 3}',
+                '{"choices": [3]}',
+                '{"choices": [{"delta": 4}]}',
+            )
         ),
     ],
 )

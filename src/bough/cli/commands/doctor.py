@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from itertools import groupby
+from typing import TYPE_CHECKING, Annotated
 from uuid import UUID
+
+import typer
 
 from bough.cli import options
 from bough.cli.progress import Progress
@@ -24,10 +27,13 @@ if TYPE_CHECKING:
     from bough.events import StoreAdmin
 
 _SHOWN_ORPHANS = 5
+_MIN_GROUP = 3
+"""From this number on, similar things that are missing are one line."""
 _STYLES: Mapping[CheckState, Style] = {"ok": "good", "missing": "dim", "broken": "bad"}
 
 
 def doctor(
+    all: Annotated[bool, typer.Option("--all", help="Show each thing that is missing on a line of its own.")] = False,
     home: options.Home = None,
     store: options.Store = None,
     json: options.Json = False,
@@ -39,7 +45,7 @@ def doctor(
     return Report(
         command="doctor",
         data={"works": works, "checks": [asdict(check) for check in checks]},
-        blocks=list(_render_checks(checks, works=works)),
+        blocks=list(_render_checks(checks if all else _group_missing(checks), works=works)),
         exit_code=0 if works else 6,
     )
 
@@ -134,6 +140,24 @@ def _make_damage_check(finding: JsonObject) -> Check:
         f"bough conv export {name} --salvage -o {name}.jsonl" if readable_ranges else "restore the store from a backup"
     )
     return Check("store", name, "broken", summary, fix, essential=True)
+
+
+def _group_missing(checks: Sequence[Check]) -> list[Check]:
+    """Return the checks with three or more in a row that are missing joined: by their name, or by what they say."""
+    grouped: list[Check] = []
+    for (part, state, said), similar in groupby(checks, lambda check: (check.part, check.state, check.said)):
+        members = list(similar)
+        if state == "missing" and len(members) >= _MIN_GROUP:
+            names = ", ".join(check.name for check in members)
+            members = [Check(part, said, state, names, members[0].fix)]
+        grouped += members
+    joined: list[Check] = []
+    for (part, state, name), similar in groupby(grouped, lambda check: (check.part, check.state, check.name)):
+        members = list(similar)
+        if state == "missing" and len(members) >= _MIN_GROUP:
+            members = [Check(part, name, state, f"{len(members)} things: `bough doctor --all` lists them")]
+        joined += members
+    return joined
 
 
 def _render_checks(checks: list[Check], *, works: bool) -> Iterator[Line]:

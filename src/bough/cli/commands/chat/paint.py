@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import io
+import re
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -21,6 +22,7 @@ from bough.cli.text import Block, Line, cells, harmless, harmless_line, layout, 
 PROSE_COLUMNS = 100
 """Longer lines are hard to read, so prose is wrapped here on wider terminals."""
 
+_ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 _CODE = ANSISyntaxTheme(
     {
         Token: Style(),
@@ -104,8 +106,8 @@ class Painter:
             return ""
         columns = min(width, PROSE_COLUMNS)
         painted = self._render(_AnswerMarkdown(harmless(text)), columns)
-        # Rich fills lines with spaces up to the width, which a narrower terminal would wrap.
-        rows = [row.rstrip() for row in painted.splitlines()]
+        # Rich fills lines with spaces up to the width, which a narrower terminal would wrap; tables have empty lines.
+        rows = [row.rstrip() if _ESCAPE.sub("", row).strip() else "" for row in painted.splitlines()]
         return "".join(f"{row}\n" for i, row in enumerate(rows) if row or rows[i - 1 : i] != [""])
 
     def _render(self, renderable: RenderableType, width: int, *, soft_wrap: bool = False) -> str:

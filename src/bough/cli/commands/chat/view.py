@@ -11,7 +11,7 @@ from typing import Any, cast
 from bough.cli import describe
 from bough.cli.commands.chat.paint import Painter, diff_lines, fit
 from bough.cli.commands.chat.stream import MarkdownStream
-from bough.cli.text import Line, Span, cells, harmless, line, one_line, shorten
+from bough.cli.text import Line, Span, cells, harmless, layout, line, one_line, shorten
 from bough.cli.turns.confirm import headline
 from bough.conversation import Delta, Update
 from bough.errors import ConnectError
@@ -97,8 +97,10 @@ class TurnView:
             return ""
         text = harmless(self._answer.open_text).expandtabs(4).strip("\n")
         if text:
-            rows = [row for part in text.split("\n") for row in fit(part, max(width - 1, 1))]
-            return "\n".join(rows[-_LIVE_ROWS:])
+            room = max(width - 1, 1)
+            wrapped = (row.plain for part in text.split("\n") for row in layout(line(part, hang=0), room))
+            rows = [row for part in wrapped for row in fit(part, room)]
+            return "\n" + "\n".join(rows[-_LIVE_ROWS:])  # an empty line, as above the block when it is complete
         seconds = time.monotonic() - self._since
         activity = self._doing
         if self._thinking:

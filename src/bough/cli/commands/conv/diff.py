@@ -131,7 +131,7 @@ def _render_diff(common: int, a: _Side, b: _Side, *, full: bool) -> Iterator[Lin
     """Yield the output: both conversations, the number of common events, then the differing events."""
     yield _side_line("- ", a, "bad")
     yield _side_line("+ ", b, "good")
-    yield line((f"  {common} events in common", "dim"))
+    yield line((f"  {common} event{'s' * (common != 1)} in common", "dim"))
     rendered_a = _render_events(a.events, full=full)
     rendered_b = _render_events(b.events, full=full)
     keys = [[_comparison_key(event) for event in _list_actions(side.events)] for side in (a, b)]
