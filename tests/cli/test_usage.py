@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -179,6 +180,46 @@ def test_shells_complete_conversations(cli: Any) -> None:
     name = cli.data("conv", "list")["conversations"][0]["short_id"]
     done = cli(_BOUGH_COMPLETE="complete_bash", COMP_WORDS="bough conv show ", COMP_CWORD="3")
     assert name in done.stdout
+
+
+def complete_in_bash(cli: Any, typed: str) -> list[str]:
+    """What bash completes for a line, with the script that bough prints."""
+    script = cli("--show-completion", "bash", _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1").stdout
+    words = typed.split(" ")
+    program = f"""{script}
+COMP_WORDS=({" ".join(f"'{word}'" for word in words)})
+COMP_CWORD={len(words) - 1}
+_bough_completion bough
+printf '%s\\n' "${{COMPREPLY[@]}}"
+"""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "--norc", "-c", program], cwd=cli.folder, env=cli.env(PATH=path), capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, ""), done
+    return done.stdout.split()
+
+
+def test_bash_completes_values(cli: Any) -> None:
+    assert complete_in_bash(cli, "bough conv show ") == [], "a store that is not there completes nothing"
+    done = cli.lines("run", "bake a cake")
+    name = done[-1]["conversation"][-8:]
+    assert complete_in_bash(cli, "bough fork ") == [name]
+    assert complete_in_bash(cli, f"bough chat {name[:3]}") == [name]
+    assert complete_in_bash(cli, "bough run --policy a") == ["allow", "ask"]
+    assert complete_in_bash(cli, "bough run --skill wo") == ["word-count"]
+    assert complete_in_bash(cli, "bough run --model o") == ["offline", "openai:"]
+    assert complete_in_bash(cli, "bough conv list --status st") == ["stuck"]
+    assert complete_in_bash(cli, "bough tasks show ") == []
+    assert "--max-steps" in complete_in_bash(cli, "bough run --max")
+
+
+def test_help_lists_options_by_what_they_are_for(cli: Any) -> None:
+    shown = cli("run", "--help").stdout
+    titles = [row[:-1] for row in shown.splitlines() if row.endswith(":") and not row.startswith(" ")]
+    assert titles[:6] == ["Arguments", "Options", "Agent and model", "Rules", "Run", "Data and output"]
+    assert "--max-steps" in shown.partition("Rules:")[2].partition("Run:")[0]
+    assert "[x>=" not in shown and "[0<=" not in shown
 
 
 def test_a_fault_of_bough_s_own_is_told_without_a_traceback_unless_it_is_asked_for(cli: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from importlib import import_module
@@ -9,10 +10,11 @@ from inspect import Parameter, signature
 from typing import Annotated, Any, get_type_hints
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from bough import __version__
 from bough.cli import options
+from bough.cli.complete import read_typed_words
 from bough.cli.examples import format_examples, measure_help_width
 
 VERBS: Mapping[str, str] = {
@@ -103,10 +105,11 @@ NOUNS: Mapping[str, tuple[str, Mapping[str, str]]] = {
 
 def build(argv: Sequence[str] = ()) -> typer.Typer:
     """Return the application. If `argv` begins with a command, only this command's module is imported."""
+    # A completion has no arguments. Without the typed words, all modules would be imported at each press of Tab.
+    argv = argv or read_typed_words()
     first = argv[0] if argv else ""
     second = argv[1] if len(argv) > 1 else ""
     verbs, nouns = VERBS, NOUNS
-    # Completion begins with no command, so all modules are imported.
     if first in (*VERBS, *NOUNS):
         verbs = {name: verb for name, verb in VERBS.items() if name == first}
         nouns = {name: noun for name, noun in NOUNS.items() if name == first}
@@ -120,7 +123,7 @@ def build(argv: Sequence[str] = ()) -> typer.Typer:
     )
     app.callback()(_root)
     for name, module in verbs.items():
-        app.command(name, context_settings=_context_settings(name), epilog=format_examples(name))(
+        app.command(name, cls=GroupedCommand, context_settings=_context_settings(name), epilog=format_examples(name))(
             _load_command(module, name)
         )
     for noun, (help, noun_verbs) in nouns.items():
@@ -134,9 +137,9 @@ def _make_noun(name: str, help: str, verbs: Mapping[str, str]) -> typer.Typer:
     noun = typer.Typer(name=name, help=help, cls=DefaultCommandGroup, rich_markup_mode=None)
     for verb, module in verbs.items():
         command = f"{name} {verb}"
-        noun.command(verb, context_settings=_context_settings(command), epilog=format_examples(command))(
-            _load_command(module, verb)
-        )
+        noun.command(
+            verb, cls=GroupedCommand, context_settings=_context_settings(command), epilog=format_examples(command)
+        )(_load_command(module, verb))
     return noun
 
 
@@ -169,6 +172,47 @@ def _root(
 
 
 _HELP = ("--help", "-h")
+
+
+OPTION_GROUPS: Mapping[str, tuple[str, ...]] = {
+    "Agent and model": ("--agent", "--model", "--base-url", "--skills", "--skill", "--executor", "--packages"),
+    "Rules": (
+        "--policy", "--max-steps", "--max-tokens", "--max-cost-usd", "--budget", "--secret", "--no-files",
+    ),
+    "Run": ("--timeout", "--script-timeout", "--no-stream", "--check"),
+    "Data and output": ("--home", "--store", "--json", "--help"),
+}  # fmt: skip
+"""The shared options by group. All others are a command's own."""
+_RANGE = re.compile(r"\s*\[[\d.]*<?=?x[<>]=?[\d.<=>x]*\]")
+"""How Typer writes the bounds of a number after its help."""
+
+
+class GroupedCommand(TyperCommand):
+    """A command whose help lists its options by group."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the arguments and the groups of options that are not empty."""
+        arguments: list[tuple[str, str]] = []
+        groups: dict[str, list[tuple[str, str]]] = {name: [] for name in ("Options", *OPTION_GROUPS)}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is None:
+                continue
+            # Without the bounds of numbers, which an error names: `[x>=0]` is the parser's language.
+            row = (record[0], _RANGE.sub("", record[1]))
+            if parameter.param_type_name == "argument":
+                arguments.append(row)
+            else:
+                groups[_find_group(parameter.opts)].append(row)
+        for title, rows in {"Arguments": arguments, **groups}.items():
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
+
+
+def _find_group(names: list[str]) -> str:
+    shared = (group for group, options in OPTION_GROUPS.items() if not set(options).isdisjoint(names))
+    return next(shared, "Options")
 
 
 class DefaultCommandGroup(TyperGroup):

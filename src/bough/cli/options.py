@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -11,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from bough.errors import BoughError, InvalidInput
+from bough.cli.complete import complete_executors, complete_ids, complete_models, complete_policies, complete_skills
+from bough.errors import InvalidInput
 from bough.settings import Settings
 
 if TYPE_CHECKING:
@@ -27,14 +27,25 @@ Store: TypeAlias = Annotated[
 Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Model: TypeAlias = Annotated[
     str | None,
-    typer.Option("--model", "-m", metavar="NAME", help="Model, e.g. openai:gpt-5; `offline` needs no key."),
+    typer.Option(
+        "--model",
+        "-m",
+        metavar="NAME",
+        help="Model, e.g. openai:gpt-5; `offline` needs no key.",
+        autocompletion=complete_models,
+    ),
 ]
 BaseUrl: TypeAlias = Annotated[
     str | None, typer.Option("--base-url", metavar="URL", help="Server for openai: models (OpenAI-compatible).")
 ]
 Executor: TypeAlias = Annotated[
     str | None,
-    typer.Option("--executor", metavar="NAME", help="Where scripts run: sandbox, container[:IMAGE] or unsafe."),
+    typer.Option(
+        "--executor",
+        metavar="NAME",
+        help="Where scripts run: sandbox, container[:IMAGE] or unsafe.",
+        autocompletion=complete_executors,
+    ),
 ]
 Packages: TypeAlias = Annotated[
     Path | None,
@@ -70,7 +81,13 @@ Timeout: TypeAlias = Annotated[
 NoStream: TypeAlias = Annotated[bool, typer.Option("--no-stream", help="Print the answer when it is complete.")]
 Check: TypeAlias = Annotated[bool, typer.Option("--check", help="Exit with code 1 unless the run finished normally.")]
 Policy: TypeAlias = Annotated[
-    str | None, typer.Option("--policy", metavar="allow|ask|rules", help="Which tool calls need approval.")
+    str | None,
+    typer.Option(
+        "--policy",
+        metavar="allow|ask|rules",
+        help="Which tool calls need approval.",
+        autocompletion=complete_policies,
+    ),
 ]
 MaxSteps: TypeAlias = Annotated[
     int | None,
@@ -98,7 +115,13 @@ Agent: TypeAlias = Annotated[
     typer.Option("--agent", metavar="FILE|NAME", help="Agent: a YAML or JSON file, or a name in config.yaml."),
 ]
 Skill: TypeAlias = Annotated[
-    str | None, typer.Option("--skill", metavar="NAME", help="Use this skill, like /NAME in the prompt.")
+    str | None,
+    typer.Option(
+        "--skill",
+        metavar="NAME",
+        help="Use this skill, like /NAME in the prompt.",
+        autocompletion=complete_skills,
+    ),
 ]
 Network: TypeAlias = Annotated[
     list[str] | None,
@@ -197,20 +220,6 @@ async def open_settings_store(settings: Settings, *, create: bool = True) -> Asy
 
     async with use_store(settings.store, create=create, keep_copy=settings.copy_before_upgrade) as store:
         yield store
-
-
-def complete_ids(incomplete: str) -> list[tuple[str, str]]:
-    """Return (id, title) of the recent conversations whose ids start with `incomplete`, for shell completion."""
-
-    async def list_recent() -> list[tuple[str, str]]:
-        async with open_settings_store(Settings.load(), create=False) as store:
-            page = await store.list(limit=20)
-        return [(record.id.hex[-8:], record.title or "") for record in page.items]
-
-    try:
-        return [(id, title) for id, title in asyncio.run(list_recent()) if id.startswith(incomplete)]
-    except BoughError:  # an error message would appear in the line that the user is typing
-        return []
 
 
 Conversation: TypeAlias = Annotated[

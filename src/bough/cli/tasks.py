@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bough.cli import options
+from bough.cli.complete import complete_task_ids
 from bough.cli.render import Report
 from bough.cli.target import short
 from bough.cli.text import line
@@ -29,8 +30,18 @@ if TYPE_CHECKING:
     from bough.tasks.broker import TaskBroker
     from bough.tasks.stores.relational import RelationalTaskStore
 
-TaskId = Annotated[str, typer.Argument(metavar="ID", help="Task id, or its first or last digits; - for the latest.")]
-TaskIds = Annotated[list[str] | None, typer.Argument(metavar="ID…", help="Task ids, as shown by `bough tasks list`.")]
+TaskId = Annotated[
+    str,
+    typer.Argument(
+        metavar="ID",
+        help="Task id, or its first or last digits; - for the latest.",
+        autocompletion=complete_task_ids,
+    ),
+]
+TaskIds = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="ID…", help="Task ids, as shown by `bough tasks list`.", autocompletion=complete_task_ids),
+]
 
 
 @asynccontextmanager

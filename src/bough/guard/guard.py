@@ -142,6 +142,7 @@ class Guard:
         if verdict.decision == "ask":
             return "confirm", "hook", verdict.reason or "a hook asks for confirmation"
         # Each finding separately, because a policy may confirm MEDIUM but not UNKNOWN, although UNKNOWN is more severe.
+        # A person has trusted the skills; asked about reading them, too, people learn to approve without looking.
         findings = [finding for finding in assessment.findings if not (call.reads_skills and finding.risk is Risk.LOW)]
         to_confirm = [finding for finding in findings if self.rules.policy.needs_confirmation(finding.risk)]
         if to_confirm:

@@ -37,11 +37,11 @@ class Terminal:
     def __init__(
         self, argv: Sequence[str], *, cwd: Path, env: Mapping[str, str], columns: int = 80, rows: int = 24
     ) -> None:
-        self.written = b""
+        self.written: bytes = b""
         self._screen = Screen(columns, rows)
         self._stream = pyte.ByteStream(self._screen)
         environment = {**env, "TERM": env.get("TERM", "xterm-256color"), "LANG": "C.UTF-8", "COLUMNS": "", "LINES": ""}
-        self.process = pexpect.spawn(
+        self.process: Any = pexpect.spawn(
             argv[0], [*argv[1:]], cwd=str(cwd), env=environment, dimensions=(rows, columns), timeout=_WAIT_SECONDS
         )
         self.process.delaybeforesend = None
@@ -137,6 +137,6 @@ class Terminal:
 
     def _read(self) -> None:
         # A file has no bytes to wait for: the status line is drawn every second, which ends this read.
-        data = self.process.read_nonblocking(65536, timeout=_WAIT_SECONDS)
+        data: bytes = self.process.read_nonblocking(65536, timeout=_WAIT_SECONDS)
         self.written += data
         self._stream.feed(data)

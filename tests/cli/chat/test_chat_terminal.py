@@ -82,7 +82,7 @@ def has_sent_all(shown: Terminal) -> bool:
 def test_a_paste_is_one_message_and_fast_lines_are_all_sent(cli: Any, open_chat: OpenChat) -> None:
     pasted = "\n".join(f"pasted line {number}" for number in range(50))
     typed = [f"typed line {number}" for number in range(20)]
-    with OpenAIServer([lambda _: "fine"] * 40) as server:
+    with OpenAIServer(["fine"] * 40) as server:
         terminal = open_chat(with_model(cli, server))
         terminal.paste(pasted)
         terminal.wait("[pasted 50 lines]")

@@ -151,6 +151,7 @@ def _group_missing(checks: Sequence[Check]) -> list[Check]:
             names = ", ".join(check.name for check in members)
             members = [Check(part, said, state, names, members[0].fix)]
         grouped += members
+    # After the joining by what is said, so that keys that are not set keep their names.
     joined: list[Check] = []
     for (part, state, name), similar in groupby(grouped, lambda check: (check.part, check.state, check.name)):
         members = list(similar)

@@ -112,6 +112,7 @@ def _find_in_part(index: Index, entries: Sequence[RankedSkill], message: str) ->
     """
     jobs = {clause: _find_job(index, entries, clause) for clause in clauses(message)}
     understood = next((job for job in jobs.values() if job and not job.missing), None)
+    # A clause without a content word, such as "thanks", asks for nothing.
     others = [clause for clause, job in jobs.items() if job is None and read_prompt(clause).strong]
     if understood is None or not others:
         return None

@@ -12,6 +12,7 @@ import typer
 
 from bough.cli import options
 from bough.cli.agent_file import may_write, resolve_agent
+from bough.cli.complete import complete_ids
 from bough.cli.render import renderer_for
 from bough.cli.rule_options import NO_RULES, RuleOptions
 from bough.cli.target import Target, change_model, open_conversation
@@ -26,7 +27,10 @@ if TYPE_CHECKING:
 
 def chat(
     id: Annotated[
-        str | None, typer.Argument(metavar="[ID]", help="A conversation to continue with; none starts a new one.")
+        str | None,
+        typer.Argument(
+            metavar="[ID]", help="A conversation to continue with; none starts a new one.", autocompletion=complete_ids
+        ),
     ] = None,
     model: options.Model = None,
     base_url: options.BaseUrl = None,

@@ -379,6 +379,7 @@ class Screen:
             self._settle(None)
         elif self._input.complete_state is not None:
             self._input.cancel_completion()
+        # A press that stopped a run, or that was made over a text, never counts as the first of two.
         elif self._owner.stop() or self._input.text:
             self._escaped_at = 0.0
         elif time.monotonic() - self._escaped_at < _TWICE_SECONDS:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 import typer
 
 from bough.cli import options
+from bough.cli.complete import complete_statuses
 from bough.cli.describe import describe
 from bough.cli.render import Renderer, Report, renderer_for
 from bough.cli.target import Target, short
@@ -42,7 +43,13 @@ _DEFAULT_EVENTS = 200
 
 def list_(
     status: Annotated[
-        str | None, typer.Option("--status", metavar="STATUS", help="Only conversations with this status.")
+        str | None,
+        typer.Option(
+            "--status",
+            metavar="STATUS",
+            help="Only conversations with this status.",
+            autocompletion=complete_statuses,
+        ),
     ] = None,
     search: Annotated[
         str | None, typer.Option("--search", metavar="TEXT", help="Only conversations with TEXT in the title.")

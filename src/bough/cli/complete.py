@@ -1,0 +1,110 @@
+"""Values that a shell completes. Nothing that cannot be read completes or prints anything, and no model is loaded."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bough.errors import BoughError
+from bough.settings import Settings
+
+if TYPE_CHECKING:
+    from bough.events.record import ConversationRecord
+
+_RECENT = 20
+_USED = 200
+_MODELS = ("offline", "openai:", "anthropic:", "google:", "groq:", "mistral:")
+
+
+def read_typed_words() -> list[str]:
+    """Return the complete words after `bough` in the line that is completed; empty while the first is being typed."""
+    line = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS", "")
+    words = line.split()[1:]
+    return words if line[-1:].isspace() else words[:-1]
+
+
+def complete_ids(incomplete: str) -> list[tuple[str, str]]:
+    """Return (id, title) of the recent conversations whose ids start with `incomplete`."""
+    ids = ((record.id.hex[-8:], record.title or "") for record in _list_recent(_RECENT))
+    return [(id, title) for id, title in ids if id.startswith(incomplete)]
+
+
+def complete_task_ids(incomplete: str) -> list[tuple[str, str]]:
+    """Return (id, state) of the recent tasks whose ids start with `incomplete`."""
+    from bough.tasks.stores.backends import has_store, open_task_store
+
+    async def list_tasks() -> list[tuple[str, str]]:
+        settings = Settings.load()
+        if not has_store(settings.store):
+            return []
+        tasks = open_task_store(settings.store)
+        try:
+            page = await tasks.list(limit=_RECENT)
+        finally:
+            await tasks.aclose()
+        return [(task.id.replace("-", "")[-8:], task.state.value) for task in page.items]
+
+    with suppress(BoughError):
+        return [(id, state) for id, state in asyncio.run(list_tasks()) if id.startswith(incomplete)]
+    return []
+
+
+def complete_models(incomplete: str) -> list[str]:
+    """Return `offline`, the prefixes of providers, and models of recent conversations."""
+    used = (str(record.config.get("model") or "") for record in _list_recent(_USED))
+    return _match(incomplete, dict.fromkeys([*_MODELS, *used]))
+
+
+def complete_skills(incomplete: str) -> list[str]:
+    """Return the names of the folders of skills that apply in the working folder."""
+    from bough.skills.find.discover import find_skill_files
+    from bough.skills.find.places import list_places
+
+    with suppress(BoughError, OSError):
+        settings = Settings.load()
+        places = list_places(Path.cwd(), home=settings.home, roots=settings.skill_roots)
+        names = sorted({name for place in places for _, name in find_skill_files(place, [])})
+        return _match(incomplete, names)
+    return []
+
+
+def complete_policies(incomplete: str) -> list[str]:
+    """Return the names of policies."""
+    return _match(incomplete, ("allow", "ask", "rules"))
+
+
+def complete_executors(incomplete: str) -> list[str]:
+    """Return the names of executors."""
+    return _match(incomplete, ("sandbox", "container", "unsafe"))
+
+
+def complete_statuses(incomplete: str) -> list[str]:
+    """Return the statuses of conversations."""
+    from typing import get_args
+
+    from bough.events.record import Status
+
+    return _match(incomplete, get_args(Status))
+
+
+def _match(incomplete: str, values: Iterable[str]) -> list[str]:
+    return [value for value in values if value and value.startswith(incomplete)]
+
+
+def _list_recent(limit: int) -> list[ConversationRecord]:
+    """Return the conversations that changed last; none if the store is missing, locked or damaged."""
+    from bough.events.open import use_store
+
+    async def list_page() -> list[ConversationRecord]:
+        settings = Settings.load()
+        async with use_store(settings.store, create=False, keep_copy=settings.copy_before_upgrade) as store:
+            return list((await store.list(limit=limit)).items)
+
+    # An error message would appear in the line that is being typed.
+    with suppress(BoughError):
+        return asyncio.run(list_page())
+    return []
