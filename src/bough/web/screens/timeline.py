@@ -11,8 +11,10 @@ from bough.errors import InvalidInput
 from bough.html.markup import count_changed_lines
 from bough.html.numbers import format_count, format_usd
 from bough.html.rows import CallRow, ErrorRow, MessageRow, StepRow
+from bough.server.bodies.conversations import ConversationQuery
 from bough.server.bodies.events import NewMessage
 from bough.server.conversations.log_part import find_text, find_turn_start, read_outline
+from bough.server.routes.conversations import count_conversations
 from bough.server.routes.events import send_message
 from bough.server.routes.runs import interrupt_conversation, pause_conversation
 from bough.web.live import stream_rows
@@ -63,6 +65,7 @@ async def _read(visit: Visit) -> dict[str, Any]:
         "usage": _list_usage(reader, limits),
         "status_line": _describe_context(state),
         "tab": "timeline",
+        "branches": await count_conversations(ConversationQuery(root=reader.record.root), visit.access),
     }
 
 
@@ -258,7 +261,7 @@ SCREEN = WebScreen(
     path="/c/{id}",
     template="timeline.html",
     data=_read,
-    modules=("stream.js", "timeline.js"),
+    modules=("stream.js", "timeline.js", "fork.js"),
     place="conversations",
 )
 PARTS = (
