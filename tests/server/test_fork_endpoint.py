@@ -130,7 +130,7 @@ def test_what_is_wrong_with_a_fork_is_a_problem(serving: Any) -> None:
             ({"titel": "x"}, 422, "invalid_input"),
             ({"title": " "}, 422, "invalid_input"),
             ({"tags": {str(n): "" for n in range(10_000)}}, 422, "invalid_input"),
-            ({"moment": "then"}, 501, "not_supported"),
+            ({"moment": "never"}, 422, "invalid_input"),
         ]
         for body, status, code in wrong:
             answer = client.post(f"/api/conversations/{id}/fork", json=body)
@@ -331,7 +331,7 @@ def test_a_dry_run_refuses_what_the_fork_would_refuse(serving: Any, settings: Se
             ({"agent": "nobody"}, 422),
             ({"overrides": {"confirmation_policy": {"kind": "NeverConfirm"}}}, 422),
             ({"workspace": "worktree"}, 422),
-            ({"moment": "then"}, 501),
+            ({"moment": "never"}, 422),
         ]
         for body, status in wrong:
             dry, real = (client.post(path, params={"dry_run": value}, json=body) for value in ("true", "false"))
