@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
+from .screens import Stories, tell_stories
 from .site import Site, open_site
 
 _FLAGS = (
@@ -62,7 +63,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     """Run the tests that drive the browser in its thread."""
     if not _BROWSER_FIXTURES & set(pyfuncitem.fixturenames):
         return None
-    thread: BrowserThread = pyfuncitem.funcargs["browser_thread"]
+    thread: Any = pyfuncitem.funcargs["browser_thread"]
     names = pyfuncitem._fixtureinfo.argnames  # pyright: ignore[reportPrivateUsage]
     thread.do(pyfuncitem.obj, **{name: pyfuncitem.funcargs[name] for name in names})
     return True
@@ -78,7 +79,8 @@ def new_page(browser_thread: BrowserThread) -> Iterator[NewPage]:
     complaints: list[str] = []
 
     def new_page(*, quiet: bool = True, **options: Any) -> Page:
-        context = browser_thread.browser.new_context(**{"viewport": {"width": 1280, "height": 800}, **options})
+        settings: Any = {"viewport": {"width": 1280, "height": 800}, **options}
+        context = browser_thread.browser.new_context(**settings)
         contexts.append(context)
         page = context.new_page()
         page.set_default_timeout(_WAIT_MILLISECONDS)
@@ -104,6 +106,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """A server without keys, for the tests of one module."""
     with open_site(tmp_path_factory.mktemp("site")) as site:
         yield site
+
+
+@pytest.fixture(scope="module")
+def stories(site: Site) -> Stories:
+    """The conversations of the site that the general tests look at."""
+    return tell_stories(site)
 
 
 @pytest.fixture

@@ -50,7 +50,7 @@ def test_signing_in_and_out_by_the_form(new_page: NewPage, tmp_path: Path) -> No
         expect(page.get_by_text("The key is not valid.")).to_be_visible()
         field.fill(key)
         page.keyboard.press("Enter")
-        expect(page.get_by_role("heading", name="Conversations")).to_be_visible()
+        expect(page.get_by_role("heading", name="Conversations", exact=True)).to_be_visible()
         page.get_by_label("Account").click()
         expect(page.get_by_text("laptop")).to_be_visible()
         page.get_by_role("button", name="Sign out").click()

@@ -20,7 +20,7 @@ from starlette.routing import Match, Route
 from starlette.types import Scope
 
 import bough
-from bough.errors import BoughError
+from bough.errors import BoughError, NotFound
 from bough.html.environment import make_environment
 from bough.server.access import Access, authenticate, read_services
 from bough.server.auth.cookies import CSRF_FIELD, CSRF_HEADER, make_csrf_token, read_session, require_own_page
@@ -54,6 +54,8 @@ class _HtmlRoute(Route):
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         """Return no match for a request whose `Accept` does not name HTML."""
         match, child_scope = super().matches(scope)
+        if match is Match.PARTIAL:
+            return Match.NONE, {}  # the API's route of this path lists its methods
         if match is not Match.NONE and "text/html" not in Request(scope).headers.get("accept", "").lower():
             return Match.NONE, {}
         return match, child_scope
@@ -93,6 +95,8 @@ class WebPage:
             Route(f"/do/{action.verb}", self._make_action(action), methods=["POST"], include_in_schema=False)
             for action in ACTIONS
         ]
+        # Last, so that it gets only what no other route takes.
+        routes.append(_HtmlRoute("/{path:path}", self._explain_errors(_refuse), include_in_schema=False))
         return routes
 
     def _make_screen(self, screen: WebScreen) -> Endpoint:
@@ -111,7 +115,7 @@ class WebPage:
             access.caller.require(part.role, *part.scopes)
             return await part.handle(self._make_visit(access, request))
 
-        return answer
+        return self._explain_errors(answer) if part.is_page else answer
 
     def _make_visit(self, access: Access, request: Request) -> Visit:
         return Visit(access=access, request=request, path=request.path_params, render=self._render_part)
@@ -215,6 +219,7 @@ class WebPage:
             "Content-Security-Policy": self._assets.make_policy(modules),
             "X-Bough-Assets": self._assets.version,
         }
+        # Compression tells nobody the token: cookies are SameSite=Strict, so no other site can repeat such a request.
         if len(content) >= _MIN_COMPRESSED and "gzip" in request.headers.get("accept-encoding", ""):
             content = compress(content, 5, mtime=0)
             sent["Content-Encoding"] = "gzip"
@@ -230,6 +235,16 @@ class WebPage:
             return Response(asset.content, media_type=asset.media_type, headers=_IMMUTABLE)
         headers = {**_IMMUTABLE, "Content-Encoding": "gzip", "Vary": "Accept-Encoding"}
         return Response(asset.compressed, media_type=asset.media_type, headers=headers)
+
+
+async def _refuse(request: Request) -> Response:
+    """Tell a person that nothing is at an address.
+
+    Raises:
+        NotFound: Always.
+    """
+    await _authenticate(request)
+    raise NotFound("there is no page at this address", hint="check the address, or go back to the list")
 
 
 async def _skip_sign_in(request: Request) -> Response:

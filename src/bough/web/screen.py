@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
+from urllib.parse import urlencode
 from uuid import UUID
 
 from fastapi.exceptions import RequestValidationError
@@ -55,6 +56,18 @@ class Visit:
         except (KeyError, ValueError):
             raise NotFound("there is no conversation with this id", hint="check the address") from None
 
+    def read_text(self, name: str) -> str:
+        """Return a field of the form without surrounding blanks; empty if it is missing or a file."""
+        value = self.form.get(name, "")
+        return value.strip() if isinstance(value, str) else ""
+
+    def change_query(self, **changes: str | None) -> str:
+        """Return the query of this address with some parameters replaced, or removed if None. Begins at page one."""
+        changes = {"page_id": None, **changes}
+        pairs = [(name, value) for name, value in self.query.multi_items() if name not in changes]
+        pairs += [(name, value) for name, value in changes.items() if value is not None]
+        return "?" + urlencode(pairs)
+
 
 def parse_body(kind: type[Body], fields: JsonObject) -> Body:
     """Return the body of an API request from the fields of a form.
@@ -67,6 +80,15 @@ def parse_body(kind: type[Body], fields: JsonObject) -> Body:
     except ValidationError as error:
         errors = [{**item, "loc": ("body", *item["loc"])} for item in error.errors(include_url=False)]
         raise RequestValidationError(errors) from None
+
+
+def read_number(text: str) -> float | str:
+    """Return the number that a field of a form contains, or the text itself, which the API then refuses by name."""
+    try:
+        number = float(text)
+    except ValueError:
+        return text
+    return int(number) if number.is_integer() else number
 
 
 Data: TypeAlias = Callable[[Visit], Awaitable[dict[str, Any]]]
@@ -113,9 +135,14 @@ class Action:
 
 @dataclass(frozen=True, kw_only=True)
 class HtmlPart:
-    """HTML, or a stream of it, that a script asks for at an address. The handler returns the whole response."""
+    """HTML, or a stream of it, that a script asks for at an address. The handler returns the whole response.
+
+    Attributes:
+        is_page: Whether a person opens the address, so that errors are pages instead of problem documents.
+    """
 
     path: str
     handle: Callable[[Visit], Awaitable[Response]]
+    is_page: bool = False
     role: Role = "read"
     scopes: tuple[str, ...] = ("conversations",)

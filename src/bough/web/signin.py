@@ -94,6 +94,7 @@ class TicketKeys(Keys):
         Raises:
             Unauthenticated: The ticket was used, or is older than a minute.
         """
+        # Removed before anything else, so that of two requests at once only one opens a session.
         ends = self._tickets.pop(hash_key(ticket), 0.0)
         now = time.monotonic()
         if ends <= now:

@@ -22,6 +22,7 @@ from bough.types import JsonObject
 _INTERVAL_SECONDS = 0.5
 _ROWS = 100
 _KEPT_CHANGES = 500
+_CLOSED = object()
 FindLive = Callable[[list[ConversationRecord]], Awaitable[frozenset[UUID]]]
 
 
@@ -76,6 +77,7 @@ class TenantFeed:
         yield TenantChange("approvals", {"count": self._known.waiting})
         position = self._count
         while True:
+            # Checked before the changes: a key that was revoked meanwhile reads nothing more.
             if is_refused():
                 yield TenantChange("end", {"reason": "key"})
                 return
@@ -100,15 +102,20 @@ class TenantFeed:
 
     async def _follow(self) -> None:
         commits = aiter(self._store.commits())
+        commit = asyncio.ensure_future(anext(commits, _CLOSED))
         try:
+            # Each wait begins before the look, so that no commit falls between a look and the wait after it.
             while True:
-                # Waited for before the look, so that no commit falls between a look and the wait after it.
-                commit = asyncio.ensure_future(anext(commits))
                 await asyncio.sleep(_INTERVAL_SECONDS)  # commits of this time are one look
                 await self._look()
-                await commit
+                if await commit is _CLOSED:
+                    return
+                commit = asyncio.ensure_future(anext(commits, _CLOSED))
         except BoughError:
             self.end("failed")  # readers connect again, when the store answers
+        finally:
+            commit.cancel()
+            await asyncio.gather(commit, return_exceptions=True)
 
     async def _look(self) -> None:
         """Compare the latest rows with the known ones, and publish the differences."""

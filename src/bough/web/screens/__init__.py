@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from bough.web.screen import Action, HtmlPart, WebScreen
-from bough.web.screens import approvals, compare, conversations, event, fork, timeline, tree
+from bough.web.screens import approvals, compare, conversations, event, fork, new, timeline, tree
 
 SCREENS: Final[tuple[WebScreen, ...]] = (
     conversations.SCREEN,
+    new.SCREEN,
     timeline.SCREEN,
     event.SCREEN,
     fork.SCREEN,
@@ -19,7 +20,7 @@ SCREENS: Final[tuple[WebScreen, ...]] = (
 )
 """Every screen of the page."""
 
-ACTIONS: Final[tuple[Action, ...]] = (fork.FORK, approvals.DECIDE, compare.GRAFT, *timeline.ACTIONS)
+ACTIONS: Final[tuple[Action, ...]] = (new.START, fork.FORK, approvals.DECIDE, compare.GRAFT, *timeline.ACTIONS)
 """Every form of the page."""
 
 PARTS: Final[tuple[HtmlPart, ...]] = (compare.CHOOSE, compare.CHOOSE_OTHER, *timeline.PARTS)
