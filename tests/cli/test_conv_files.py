@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -65,3 +66,58 @@ def test_a_fork_has_the_files_at_its_cut_and_is_applied(cli: Any, changed: tuple
     assert (folder / "c.txt").read_text() == "c\n"
     now = cli.data("fork", f"{id}@1", "--files", "copy", "--moment", "now")["conversation"]
     assert (Path(now["workspace"]) / "b.txt").exists()
+
+
+def test_erasure_removes_kept_files_and_leaves_those_of_others(
+    cli: Any, changed: tuple[Path, UUID], bough_home: Path, tmp_path: Path
+) -> None:
+    _, id = changed
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "o.txt").write_text("theirs\n")
+
+    async def write(name: str, *, workspace: Path) -> UUID:
+        steps = [tool_call("write_file", path=name, content=f"{name} {'x' * 90}\n"), "done"]
+        spec: AgentSpec[str] = AgentSpec(
+            name="writer", model=ScriptedModel(steps), workspace_access="write", discover_skills=False
+        )
+        settings = Settings.load(home=bough_home, env={}, cwd=workspace, keep_files=True)
+        async with await AsyncConversation.create(spec, workspace=workspace, settings=settings) as conversation:
+            await conversation.send_message("go")
+            await conversation.run()
+            await conversation.set_model("offline")
+            return conversation.id
+
+    later = asyncio.run(write("z.txt", workspace=other))
+    kept = Path(f"{bough_home / 'bough.db'}.files")
+    before = _count_objects(kept)
+    erasure = cli.data("conv", "delete", str(id), "--mode", "erase", "--yes")["erasure"]
+    assert not any("kept files" in reason for reason in erasure["not_covered"])
+    assert 0 < _count_objects(kept) < before
+    collected = cli.data("conv", "collect", "--dry-run")
+    assert (collected["freed_bytes"], collected["missing"]) == (0, [])
+    fork = cli.data("fork", f"{later}@1", "--files", "copy")["conversation"]
+    assert (Path(fork["workspace"]) / "o.txt").read_text() == "theirs\n"
+
+
+def test_what_a_deleted_conversation_kept_is_collected(cli: Any, changed: tuple[Path, UUID], bough_home: Path) -> None:
+    _, id = changed
+    kept = Path(f"{bough_home / 'bough.db'}.files")
+    assert cli("conv", "delete", str(id), "--yes").returncode == 0
+    before = _count_objects(kept)
+    planned = cli.data("conv", "collect", "--dry-run")
+    assert (planned["freed_bytes"] > 0, _count_objects(kept)) == (True, before)
+    assert cli.data("conv", "collect")["freed_bytes"] >= planned["freed_bytes"]  # and what a pack adds
+    assert _count_objects(kept) == 0
+    assert cli("conv", "collect").stdout == "0 B freed, 0 B of kept files remain\n"
+
+
+def _count_objects(kept: Path) -> int:
+    """Return how many objects git finds in the folder of kept files."""
+    listing = subprocess.run(
+        ["git", f"--git-dir={kept / 'objects.git'}", "cat-file", "--batch-all-objects", "--batch-check"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return len(listing.stdout.splitlines())

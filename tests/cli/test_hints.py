@@ -23,8 +23,8 @@ FILES = sorted((ROOT / "src" / "bough").rglob("*.py"))
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 OF_SCRIPTS = {"--name"}
 """Arguments of a skill's script, which a hint shows as an example."""
-OF_OTHERS = {"--soak", "--page"}
-"""Options of the benchmarks."""
+OF_OTHERS = {"--soak", "--page", "--git-dir"}
+"""Options of the benchmarks and of git."""
 NO_SETTINGS = {
     "BOUGH_API_KEY",
     "BOUGH_CONFIG",

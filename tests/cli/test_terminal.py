@@ -87,7 +87,7 @@ def test_chat_answers_forks_and_changes_the_model(cli: Any) -> None:
     assert "lines words bytes file" in done.stdout
     assert "Nothing fits" in done.stdout
     assert "unknown model 'nope'" in done.stderr
-    assert "'x' is not a number" in done.stderr
+    assert "'x' is not a position" in done.stderr
     tree = cli.data("conv", "tree")["conversations"]
     assert [each["forked_at"] for each in tree] == [None, 1]
 

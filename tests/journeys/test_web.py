@@ -46,6 +46,25 @@ def test_the_address_opens_the_page_once_and_enter_prints_another(tmp_path: Path
         assert process.wait(60) == 0, process.stderr.read()
 
 
+def test_a_conversation_is_shown_in_a_browser(tmp_path: Path) -> None:
+    env = os.environ | {"BOUGH_HOME": str(tmp_path / "home"), "HOME": str(tmp_path)}
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+        env.pop(name, None)
+    bough = [sys.executable, "-m", "bough.cli.main"]
+    subprocess.run([*bough, "run", "say hello"], env=env, cwd=tmp_path, check=True, capture_output=True)
+    refused = subprocess.run(
+        [*bough, "conv", "show", "-", "--web", "--full"], env=env, cwd=tmp_path, capture_output=True
+    )
+    assert refused.returncode == 2 and b"--web takes the conversation only" in refused.stderr
+    with subprocess.Popen(
+        [*bough, "conv", "show", "-", "--web"], env=env, cwd=tmp_path, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL
+    ) as process:
+        assert process.stdout is not None
+        assert b"/enter/" in process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0
+
+
 def test_an_unknown_conversation_is_told_before_anything_is_served(tmp_path: Path) -> None:
     env = os.environ | {"BOUGH_HOME": str(tmp_path / "home"), "HOME": str(tmp_path)}
     command = [sys.executable, "-m", "bough.cli.main", "web", "0000", "--no-open"]

@@ -27,6 +27,9 @@ def build(site: Path) -> None:
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(text, "utf-8")
         shutil.copytree(Path(__file__).parent / "assets", project / "docs" / "assets")
+        (project / "docs" / "pictures").mkdir()
+        for picture in pages.list_pictures(pages.ROOT):
+            shutil.copy(picture, project / "docs" / "pictures")
         tree = navigation.read_navigation(pages.ROOT, content)
         (project / "mkdocs.yml").write_text(navigation.write_configuration(tree), "utf-8")
         command = [Path(sys.executable).with_name("zensical"), "build", "--strict", "--clean"]

@@ -89,6 +89,8 @@ def plan_pages() -> list[Page]:
         for name in names:
             member = root[f"{package}.{name}".removeprefix("bough.")]
             target = member.final_target if isinstance(member, griffe.Alias) else member
+            if target.is_module and not isinstance(getattr(import_module(package), name), ModuleType):
+                target = target[name]  # a function that has the name of its module
             if target.is_module:
                 continue
             path = paths.setdefault(target.path, f"{package}.{name}")  # that of `bough` itself comes first

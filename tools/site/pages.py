@@ -28,8 +28,14 @@ def read_pages(root: Path) -> dict[str, str]:
     targets = {source: page for page, source in sources.items()} | {
         folder.relative_to(root).as_posix(): "examples/index.md" for folder in folders
     }
+    targets |= {f"docs/pictures/{path.name}": f"pictures/{path.name}" for path in list_pictures(root)}
     targets |= {posixpath.dirname(source): page for page, source in sources.items() if page in _list_folders(root)}
     return {page: rewrite_links(_read_source(root / source), source, page, targets) for page, source in sources.items()}
+
+
+def list_pictures(root: Path) -> list[Path]:
+    """Return the pictures that pages show; on the site, they are in its folder `pictures`."""
+    return sorted(path for path in (root / "docs" / "pictures").iterdir() if path.suffix in (".svg", ".png"))
 
 
 def _list_folders(root: Path) -> set[str]:

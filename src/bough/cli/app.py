@@ -51,7 +51,7 @@ NOUNS: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "search": "conv.search",
             **dict.fromkeys(("export", "import", "adopt"), "conv.transfer"),
             **dict.fromkeys(("tag", "delete"), "conv.change"),
-            **dict.fromkeys(("restore", "apply"), "conv.files"),
+            **dict.fromkeys(("restore", "apply", "collect"), "conv.files"),
         },
     ),
     "skills": (

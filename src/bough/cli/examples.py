@@ -35,6 +35,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "conv tag": ("bough conv tag - customer=acme", "bough conv tag 9dd70d6c customer-"),
     "conv restore": ("bough conv restore 9dd70d6c@12 --dry-run", "bough conv restore 9dd70d6c@12 src/app.py"),
     "conv apply": ("bough conv apply 04cd3f11", "bough conv apply 04cd3f11 --to 9dd70d6c --dry-run"),
+    "conv collect": ("bough conv collect --dry-run", "bough conv collect"),
     "conv delete": ("bough conv delete 9dd70d6c --dry-run", "bough conv delete 9dd70d6c --mode erase"),
     "skills list": ("bough skills", "bough skills --skills ../skills"),
     "skills show": ("bough skills show csv-profile",),

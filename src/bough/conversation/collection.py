@@ -7,6 +7,7 @@ import os
 import tempfile
 from collections.abc import AsyncGenerator, Collection, Generator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple
@@ -16,7 +17,7 @@ from bough.conversation.search import make_query, search_store
 from bough.errors import BoughError, Conflict, InvalidInput, NotFound, PermissionDenied, StoreError
 from bough.events.check import every_record
 from bough.events.draft import parse_id
-from bough.events.erasure.receipt import ErasureReceipt
+from bough.events.erasure.receipt import KEPT_FILES, ErasureReceipt
 from bough.events.lease import hold_lease
 from bough.events.open import StoreT, use_store
 from bough.events.record import ConversationFilter, ConversationRecord, DeleteMode, Order, Page, SearchPage
@@ -177,7 +178,8 @@ class ConversationCollection:
         settings = settings or Settings.load()
         async with _use_store(store, settings) as opened:
             affected = await find_affected(opened, str(id), "erase", forks=forks)
-            return await erase_conversation(opened, settings.home, affected)
+            whole_store = opened if isinstance(opened, StoreAdmin) else None  # a tenant's view is none
+            return await erase_conversation(opened, settings, affected, whole_store=whole_store)
 
     @classmethod
     async def export(
@@ -376,9 +378,18 @@ async def delete_conversations(
 
 
 async def erase_conversation(
-    store: EventStore, home: Path, affected: Affected, *, interrupt: bool = False
+    store: EventStore,
+    settings: Settings,
+    affected: Affected,
+    *,
+    whole_store: StoreAdmin | None,
+    interrupt: bool = False,
 ) -> ErasureReceipt:
-    """Erase conversations, and delete the folders that were made for them.
+    """Erase conversations, their kept files, and the folders that were made for them.
+
+    Args:
+        whole_store: The store with the conversations of every tenant; None for a tenant, who does not collect the kept
+            files, because the runs of every tenant would wait.
 
     Raises:
         Conflict: One of them is running, or a conversation was added to them meanwhile. Nothing was erased.
@@ -392,8 +403,23 @@ async def erase_conversation(
                 hint="erase it again",
             )
         receipt = await store.erase(affected.id, others=[record.id for record in records])
-        await _remove_folders(store, home, affected)
-        return receipt
+        await _remove_folders(store, settings.home, affected)
+    # Outside the leases: it waits for others who read or add kept files.
+    problem = await _collect_erased(whole_store, settings)
+    return receipt if problem is None else replace(receipt, not_covered=(problem, *receipt.not_covered))
+
+
+async def _collect_erased(whole_store: StoreAdmin | None, settings: Settings) -> str | None:
+    """Remove the kept files that no event names any more. Return None, or why they remain."""
+    from bough.conversation.file_store import collect_files
+
+    if whole_store is None:
+        return f"{KEPT_FILES}: the operator removes them, with `bough conv collect`"
+    try:
+        await collect_files(whole_store, settings, thorough=True)
+    except BoughError as error:
+        return f"{KEPT_FILES}: {error.message}; `bough conv collect` removes them"
+    return None
 
 
 async def _remove_folders(store: EventStore, home: Path, affected: Affected) -> None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from bough.events.model import FilesKept
-from bough.events.store import EventStore
+from bough.events.store import EventStore, StoreAdmin
 from bough.settings import Settings
 from bough.types import JsonObject
 
 if TYPE_CHECKING:
-    from bough.files import FileStore, KeepBounds, Looked
+    from bough.files import CollectedFiles, FileStore, KeepBounds, Looked
 
 
 def open_file_store(store: EventStore, settings: Settings) -> FileStore | None:
@@ -85,3 +86,40 @@ def make_event(
         place=file_store.read_store_id(),
         seconds=looked.seconds,
     )
+
+
+async def collect_files(
+    store: StoreAdmin, settings: Settings, *, dry_run: bool = False, thorough: bool = False
+) -> CollectedFiles:
+    """Remove the kept files that no event of a store names. O(events of the store, and bytes of what is rewritten).
+
+    Args:
+        store: The whole store: the files that a tenant's view does not show would be removed.
+        dry_run: Only return what would be freed.
+        thorough: Leave nothing that no event names, also where that frees little.
+
+    Raises:
+        Conflict: Runs read or add files at the same time. Nothing was removed.
+        CorruptLog: An event is damaged, so that its files are unknown. Nothing was removed.
+        Unavailable: The disk has no room for the files that stay.
+    """
+    from bough.files import CollectedFiles, collect
+
+    file_store = open_file_store(store, settings)
+    if file_store is None or not file_store.exists:
+        return CollectedFiles(packs=0, size_bytes=0, freed_bytes=0)
+    loop = asyncio.get_running_loop()
+
+    def read_roots() -> set[str]:
+        return asyncio.run_coroutine_threadsafe(_list_trees(store), loop).result()
+
+    return await asyncio.to_thread(collect, file_store, read_roots, dry_run=dry_run, thorough=thorough)
+
+
+async def _list_trees(store: StoreAdmin) -> set[str]:
+    """Return every tree that an event names."""
+    trees: set[str] = set()
+    async for stored in store.every("FilesKept"):
+        if isinstance(stored.event, FilesKept):
+            trees |= {tree for tree in (stored.event.tree, stored.event.before) if tree is not None}
+    return trees

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
 from datetime import datetime, timedelta
-from typing import IO, TYPE_CHECKING, Protocol, TypeVar, Unpack
+from typing import IO, TYPE_CHECKING, Protocol, TypeVar, Unpack, runtime_checkable
 from uuid import UUID
 
 from bough.events.lease_renewal import RenewedLease
@@ -369,6 +369,7 @@ class EventStore(Protocol):
         ...
 
 
+@runtime_checkable
 class StoreAdmin(EventStore, Protocol):
     """A whole store, with what only its operator does: pruning, checks and imports, whoever owns the rows.
 

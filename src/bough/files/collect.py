@@ -62,7 +62,12 @@ class FileStoreState:
 
 
 def collect(
-    file_store: FileStore, read_roots: Callable[[], Iterable[str]], *, dry_run: bool = False, wait_seconds: float = 2.0
+    file_store: FileStore,
+    read_roots: Callable[[], Iterable[str]],
+    *,
+    dry_run: bool = False,
+    thorough: bool = False,
+    wait_seconds: float = 2.0,
 ) -> CollectedFiles:
     """Remove the objects that no tree of `read_roots` needs. O(objects), and the bytes of packs that are rewritten.
 
@@ -72,6 +77,7 @@ def collect(
         file_store: The caller has none of its objects open.
         read_roots: Returns `tree` and `before` of every event of the event store; called twice.
         dry_run: Only return what would be freed.
+        thorough: Also rewrite large packs of which little is not needed, so that no object remains that none needs.
         wait_seconds: How long to wait for those who read or add objects.
 
     Raises:
@@ -86,7 +92,7 @@ def collect(
             old = packs.list_packs()
             size = packs.size_bytes
             live, missing = _mark(file_store, objects, read_roots())
-            sparse = _find_sparse(old, live)
+            sparse = _find_sparse(old, live, min_live_share=1.0 if thorough else _MIN_LIVE_SHARE)
             freed = sum(length for pack in sparse for oid, length in pack.list_ids() if oid not in live)
             if dry_run or not freed:
                 freed = freed if dry_run else 0
@@ -107,12 +113,13 @@ def collect(
     )
 
 
-def _find_sparse(packs: Iterable[Pack], live: set[bytes]) -> list[Pack]:
-    """Return the packs that are rewritten: small ones, and large ones of which much is not needed."""
+def _find_sparse(packs: Iterable[Pack], live: set[bytes], *, min_live_share: float) -> list[Pack]:
+    """Return the packs that are rewritten: small ones, and large ones with a smaller share of live bytes."""
     sparse: list[Pack] = []
     for pack in packs:
-        size = sum(length for oid, length in pack.list_ids() if oid in live)
-        if pack.size_bytes < SMALL_PACK_BYTES or size < _MIN_LIVE_SHARE * pack.size_bytes:
+        lengths = [(length, oid in live) for oid, length in pack.list_ids()]
+        live_bytes = sum(length for length, is_live in lengths if is_live)
+        if pack.size_bytes < SMALL_PACK_BYTES or live_bytes < min_live_share * sum(length for length, _ in lengths):
             sparse.append(pack)
     return sparse
 

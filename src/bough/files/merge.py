@@ -139,6 +139,6 @@ def _load() -> ModuleType:
 def _explain(error: Exception) -> Unavailable:
     return Unavailable(
         f"libgit2 cannot work here: {error}",
-        hint="check `git config --list` and the free space for temporary files",
+        hint="check git's configuration and the free space for temporary files",
         details={"reason": f"libgit2: {error}"},
     )

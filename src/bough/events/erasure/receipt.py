@@ -18,12 +18,15 @@ NOT_COVERED = (
     "exports and backups made before, and copies of the store",
     "what other conversations wrote about it: summaries, grafts, titles and tags of forks",
     "conversations of its sub-agents, if it had been deleted before",
-    "files of its working folder, unless the folder was made for it",
+    "files of its working folder, unless the folder was made for it, and what others that share it kept of them",
     "what model providers, webhooks and remote tools received",
     "sums of its usage by day, agent, model and key, and in budgets, with its id",
     "blocks that the file system freed but did not overwrite",
 )
 """What no erasure reaches, whatever the store."""
+
+KEPT_FILES = "kept files of working folders"
+"""Begins the entry of `not_covered` that says why they were not collected."""
 
 NOT_COMPACTED = "free space of the store"
 """Begins the entry of `not_covered` that says why the store was not compacted."""

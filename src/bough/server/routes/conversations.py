@@ -175,7 +175,9 @@ async def delete_conversation(
         raise Conflict(f"{subject} is running", hint="interrupt it first")
     services, erasure = access.services, None
     if mode == "erase":
-        erasure = (await erase_conversation(access.store, services.settings.home, affected)).to_json()
+        whole_store = services.store if access.store.owner is None else None
+        receipt = await erase_conversation(access.store, services.settings, affected, whole_store=whole_store)
+        erasure = receipt.to_json()
     else:
         await access.store.delete(id, mode)
         await remove_made(services.store, services.settings.home, affected.records)

@@ -153,7 +153,7 @@ async def _delete(
         if mode != "erase":
             deletion = delete_conversations(store, settings.home, affected, mode, interrupt=force)
         else:
-            deletion = erase_conversation(store, settings.home, affected, interrupt=force)
+            deletion = erase_conversation(store, settings, affected, whole_store=store, interrupt=force)
         running = asyncio.ensure_future(deletion)
         try:
             seconds = 0

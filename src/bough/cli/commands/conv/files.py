@@ -1,4 +1,4 @@
-"""`bough conv restore`, `bough conv apply`: bring back files of a past event, or those of a fork."""
+"""`bough conv restore`, `apply`, `collect`: bring back files of a past event or of a fork; remove what none needs."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from bough.errors import InvalidInput
 if TYPE_CHECKING:
     from bough.conversation.fork.file_changes import FileChanges
     from bough.conversation.fork.files import Conflicts
+    from bough.files import CollectedFiles
 
 _Paths = Annotated[
     list[str] | None, typer.Argument(metavar="[PATH]...", help="Only these files and folders of the workspace.")
@@ -41,7 +42,7 @@ def restore(
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
-    """Take back what a conversation did to its files after event SEQ of ID@SEQ."""
+    """Take back what was done to the files after an event."""
     target = Target.parse(id)
     if target.at is None and not redo:
         raise InvalidInput("restore needs an event", hint="bough conv restore ID@SEQ; `bough conv show` lists them")
@@ -80,7 +81,7 @@ def apply(
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
-    """Bring what a fork did to its files into the workspace of the conversation that it was forked from."""
+    """Bring what a fork did to its files to its source."""
     name = Target.parse_name(id)
     settings, conflicts = options.load_settings(home, store), _choose_conflicts(leave=leave, force=force)
 
@@ -99,6 +100,38 @@ def apply(
 
     changed, changes = asyncio.run(main())
     return _report("conv apply", changes, next=f"bough conv show {changed}", dry_run=dry_run)
+
+
+def collect(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be freed.")] = False,
+    home: options.Home = None,
+    store: options.Store = None,
+    json: options.Json = False,
+) -> Report:
+    """Remove kept files that no conversation needs any more."""
+    from bough.conversation.file_store import collect_files
+    from bough.html.numbers import format_bytes
+
+    settings = options.load_settings(home, store)
+
+    async def main() -> CollectedFiles:
+        async with options.open_settings_store(settings) as opened:
+            return await collect_files(opened, settings, dry_run=dry_run)
+
+    collected = asyncio.run(main())
+    freed, remaining = format_bytes(collected.freed_bytes), format_bytes(collected.size_bytes)
+    verb = "would be freed" if dry_run else "freed"
+    missing = [line((f"  not here: the files of tree {tree}", "warn"), hang=4) for tree in collected.missing]
+    return Report(
+        command="conv collect",
+        data={
+            "packs": collected.packs,
+            "bytes": collected.size_bytes,
+            "freed_bytes": collected.freed_bytes,
+            "missing": list(collected.missing),
+        },
+        blocks=[*missing, line(f"{freed} {verb}, {remaining} of kept files remain")],
+    )
 
 
 def _choose_conflicts(*, leave: bool, force: bool) -> Conflicts:

@@ -99,6 +99,7 @@ def show(
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Then follow new events until Ctrl+C; with --json, one per line.")
     ] = False,
+    web: Annotated[bool, typer.Option("--web", help="Show it in a browser, as `bough web ID` does.")] = False,
     home: options.Home = None,
     store: options.Store = None,
     json: options.Json = False,
@@ -106,6 +107,15 @@ def show(
     """Show a conversation and its last 200 events."""
     target = Target.parse(id)
     settings = options.load_settings(home, store)
+    if web:
+        if target.at is not None or any((full, thinking, all, follow, first is not None, stop is not None)):
+            raise InvalidInput(
+                "--web takes the conversation only", hint="the page has the rest: bough conv show ID --web"
+            )
+        from bough.cli.commands.web import show_page
+
+        show_page(target.name, settings, port=0, opens_browser=True, json=json)
+        return None
     if follow and (stop is not None or target.at is not None):
         raise InvalidInput("--follow has no end", hint="leave --to and @SEQ out, or leave out --follow")
     if all or follow:
