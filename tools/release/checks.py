@@ -12,7 +12,7 @@ from pathlib import Path
 
 from packaging.metadata import Metadata
 
-MAX_WHEEL_BYTES = 2 << 20
+MAX_WHEEL_BYTES = 5 << 19
 ALLOWED_LICENSES = re.compile(
     r"MIT|BSD|Apache|ISC|Python Software Foundation|PSF|MPL|Mozilla Public License|Unlicense|0BSD|CC0|Zlib"
     r"|linking exception",

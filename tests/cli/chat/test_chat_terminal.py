@@ -364,7 +364,7 @@ def test_tool_calls_are_lines_and_failures_show_why(cli: Any, open_chat: OpenCha
         terminal = open_chat(with_model(cli, server), "--policy", "allow")
         terminal.send("look\r")
         terminal.wait(is_done)
-        terminal.send("/show 8\r")
+        terminal.send("/show 9\r")
         terminal.wait("result")
         assert leave(terminal) == 0
     lines = [" ".join(row.split()) for row in terminal.scrollback]

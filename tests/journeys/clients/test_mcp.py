@@ -25,7 +25,7 @@ _POLL_SECONDS = 0.05
 _START_SECONDS = 60
 TOOLS = [
     "cancel_task", "compare_conversations", "decide", "delegate", "fork_conversation", "get_task",
-    "list_conversations", "run_conversation", "send_message", "start_conversation",
+    "list_conversations", "list_turns", "run_conversation", "send_message", "start_conversation",
 ]  # fmt: skip
 FACTS: dict[str, Any] = {
     "tools": TOOLS,
