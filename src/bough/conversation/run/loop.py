@@ -296,7 +296,7 @@ class Loop:
         except Exception as error:
             if Agent.is_model_request_node(node):
                 if is_malformed(error):
-                    raise NotOpenAIFormat("an event of the stream is no part of an answer") from error
+                    raise NotOpenAIFormat("an event of the stream is not a part of an answer") from error
                 reason = f"{type(error).__name__}: {error}"[:500]
                 address = find_address(self._retries.model)
                 place = f" at {address}" if address else ""

@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 
 _FILES: Mapping[str, tuple[str, str]] = {
     "shared": ("Same folder", "as the files are now, shared"),
-    "worktree": ("New worktree", "with the files as they are now"),
-    "copy": ("Copy", "of the folder"),
+    "copy": ("Copy", "with the files as they were then"),
     "readonly": ("Read only", "nothing can be written"),
+    "copy-now": ("Copy of now", "with the files as they are now"),
+    "worktree": ("New worktree", "with the files as they were then"),
 }
 _PENDING: Mapping[str, str] = {
     "close": "Close them in the fork",
@@ -118,13 +119,18 @@ async def _preview(
 ) -> tuple[ForkPreview | None, JsonObject | None]:
     """Return what the fork would inherit; if it would be refused, what it would inherit otherwise, and why."""
     refusal: JsonObject | None = None
-    choices: JsonObject = {"at": at, "workspace": chosen["files"], "pending": chosen["pending"]}
+    choices: JsonObject = {"at": at, "pending": chosen["pending"], **_choose_workspace(chosen["files"])}
     for fields in (choices, {"at": at}):
         try:
             return await preview_fork(visit.access, source, parse_body(Fork, fields)), refusal
         except BoughError as error:
             refusal = refusal or {"detail": error.message, "hint": error.hint}
     return None, refusal
+
+
+def _choose_workspace(files: str) -> JsonObject:
+    """Return the fields of the API's body for a choice of files."""
+    return {"workspace": "copy", "moment": "now"} if files == "copy-now" else {"workspace": files}
 
 
 def _describe(preview: ForkPreview) -> dict[str, str]:
@@ -179,9 +185,11 @@ async def _fork(visit: Visit) -> str:
 async def _read_fork(visit: Visit, source: ConversationRecord, at: int) -> JsonObject:
     """Return the body of the API's request for the fields of the form."""
     fields: JsonObject = {"id": _field(visit, "fork_id"), "at": at}
-    for name, key in (("title", "title"), ("agent", "agent"), ("files", "workspace"), ("pending", "pending")):
+    for name in ("title", "agent", "pending"):
         if value := _field(visit, name).strip():
-            fields[key] = value
+            fields[name] = value
+    if files := _field(visit, "files"):
+        fields |= _choose_workspace(files)
     overrides: JsonObject = {}
     if model := _field(visit, "model").strip():
         overrides["model"] = model

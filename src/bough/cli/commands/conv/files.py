@@ -89,7 +89,7 @@ def apply(
         async with await open_conversation(name, settings, NO_RULES) as branch:
             source = to or (await branch.store.get(branch.id)).forked_from
             if source is None:
-                raise InvalidInput(f"{branch.short_id} is no fork", hint="--to ID names the other conversation")
+                raise InvalidInput(f"{branch.short_id} is not a fork", hint="--to ID names the other conversation")
             async with await open_conversation(str(source), settings, NO_RULES) as conversation:
                 plan = await conversation.apply(branch, paths=paths or (), conflicts=conflicts, dry_run=True)
                 if dry_run or not plan.changes:
