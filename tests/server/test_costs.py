@@ -122,7 +122,8 @@ async def test_no_get_writes(costs: Costs) -> None:
     addresses = [address for address, methods in documented.items() if "get" in methods]
     for name, value in places.items():
         addresses = [address.replace(name, value) for address in addresses]
-    plain = [address for address in addresses if "{" not in address and "stream" not in address]
+    endless = ("stream", "/api/updates")
+    plain = [address for address in addresses if "{" not in address and not any(name in address for name in endless)]
     assert len(plain) > 25
     for address in plain:
         if (await costs.client.get(address)).status_code == 200:
