@@ -208,7 +208,7 @@ async def test_a_fork_made_meanwhile_stops_an_erasure(settings: Settings) -> Non
         affected = await find_affected(store, str(record.id), "erase", forks=True)
         await store.fork(record.id)
         with pytest.raises(Conflict, match="meanwhile"):
-            await erase_conversation(store, settings.home, affected)
+            await erase_conversation(store, settings, affected, whole_store=store)
         assert message_text((await read_log(store, record.id))[0]) == "a"
 
 
