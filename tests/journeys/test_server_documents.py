@@ -80,12 +80,12 @@ def test_a_browser_is_shown_a_page_at_the_root(person: Person) -> None:
         assert page.headers["content-type"].startswith("text/html")
         policy = page.headers["content-security-policy"]
         assert policy.startswith("default-src 'none'") and "unsafe" not in policy
-        assert "<script" not in page.text
+        assert 'type="password"' in page.text, "with a key, the page asks for one"
         assert not [text for text in ("red-tenant", "secret-name", str(person.home)) if text in page.text]
-        assert "bough keys create" in page.text
-        links = re.findall(r'href="([^"]+)"', page.text)
-        assert {"/docs", "/openapi.json", "/ready"} <= set(links)
-        assert [client.get(link, headers=browser).status_code for link in links] == [200] * len(links)
+        links = {link for link in re.findall(r'href="([^"#]+)', page.text) if link.startswith("/")}
+        assert {link: client.get(link).status_code for link in links if link != "/"} == dict.fromkeys(
+            links - {"/"}, 200
+        )
         for accept in ("*/*", "application/json"):
             answer = client.get("/", headers={"Accept": accept})
             assert answer.json() == client.get("/server_info").json()
