@@ -41,10 +41,7 @@ def programs() -> list[object]:
 
 @pytest.mark.parametrize(("code", "printed"), programs())
 def test_a_python_example_runs_and_prints(code: str, printed: str | None) -> None:
-    env = os.environ | {"BOUGH_KEEP_FILES": "false"}  # the workspace of some is this whole repository
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code], cwd=ROOT, env=env, capture_output=True, text=True
-    )
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     if printed is None:
         assert done.stdout.strip()

@@ -471,9 +471,9 @@ def test_the_last_message_is_edited_in_a_branch(cli: Any, open_chat: OpenChat) -
         terminal = open_chat(with_model(cli, server))
         terminal.send("/fork msg:x\r")
         terminal.wait("'msg:x' is not a position")
-        for text in ("a tree", "a large tree"):
+        for turns, text in enumerate(("a tree", "a large tree"), 1):
             terminal.send(f"{text}\r")
-            terminal.wait(lambda shown, text=text: f"> {text}" in shown.text and is_done(shown))
+            terminal.wait(lambda shown, turns=turns: shown.text.count(" step ") == turns and is_done(shown))
         terminal.send("\x1b\x1b")
         terminal.wait(lambda shown: shown.has_row("> /fork msg:2 a large tree"))
         terminal.send("\x7f" * 4 + "house\r")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from pydantic_ai.tools import Tool
 from bough.agents.context import ToolContext
 from bough.agents.spec import AgentSpec
 from bough.conversation import AsyncConversation
+from bough.conversation.run import keeper
 from bough.events import open_store
 from bough.events.model import FilesKept
 from bough.events.store import EventStore
@@ -179,4 +181,33 @@ async def test_an_interrupted_call_is_recorded_with_what_it_wrote(begin: Any, fo
     await conversation.interrupt()
     await asyncio.gather(run, return_exceptions=True)
     assert [(event.by, event.paths) for event in await kept(conversation)] == [("first", ()), ("tool", ("half.txt",))]
+    await conversation.aclose()
+
+
+async def test_a_run_that_has_ended_holds_no_lease_while_its_first_look_ends(
+    begin: Any, store: EventStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def change() -> str:
+        """Change files."""
+        return "changed"
+
+    look_may_go_on = threading.Event()
+    real_look = keeper.look
+
+    def look_later(*args: Any, **kwargs: Any) -> Any:
+        look_may_go_on.wait(timeout=60)
+        return real_look(*args, **kwargs)
+
+    monkeypatch.setattr(keeper, "look", look_later)
+    conversation = await begin("done", tools=(change,))
+    await conversation.send_message("go")
+    run = asyncio.create_task(conversation.run())
+    try:
+        async with asyncio.timeout(30):
+            while conversation.status != "finished" or await store.lease_owner(conversation.id) is not None:
+                await asyncio.sleep(0)
+        assert not run.done(), "the look has not ended yet"
+    finally:
+        look_may_go_on.set()
+        await run
     await conversation.aclose()

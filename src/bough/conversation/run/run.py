@@ -170,6 +170,7 @@ class Runner:
         self._ending: Ending | None = None
         self._stop_note = StopNote()
         self._task: asyncio.Task[Any] | None = None
+        self._keeper: Keeper | None = None
         self._listen_after: int | None = None
         self._on_event: Callable[[StoredEvent], None] = self._stop_if_asked
         self.has_lease = asyncio.Event()
@@ -196,7 +197,8 @@ class Runner:
         spec = self._agent().spec
         attributes: Any = {"run": new_id(), "agent": spec.name, "model": spec.model_name}
         with run_span(self._journal.cid, **attributes) as span, log_run(self._journal, **attributes) as run_logger:
-            async with self._hold_lease(lease) as run_lease:
+            # The keeper outlives the lease: its first look may take a minute, and the next run must not wait for it.
+            async with self._close_keeper(), self._hold_lease(lease) as run_lease:
                 self._lease = run_lease
                 self.has_lease.set()
                 self._journal = self._journal.use_lease(run_lease.generation)
@@ -348,13 +350,19 @@ class Runner:
 
     async def _loop(self) -> Status:
         """Run the loop and return the final status. A model set during the run applies from the next step on."""
-        keeper = self._make_keeper()
-        if keeper is None:
-            return await self._run_loop(None)
+        if self._keeper is not None:
+            await finish(self._keeper.aclose())
+        self._keeper = self._make_keeper()
+        return await self._run_loop(self._keeper)
+
+    @asynccontextmanager
+    async def _close_keeper(self) -> AsyncGenerator[None]:
+        """End the looks at the files of the workspace after the block."""
         try:
-            return await self._run_loop(keeper)
+            yield
         finally:
-            await finish(keeper.aclose())
+            if self._keeper is not None:
+                await finish(self._keeper.aclose())
 
     def _make_keeper(self) -> Keeper | None:
         """Return what keeps the files of the workspace; None if the settings, the rules or the workspace exclude it."""
