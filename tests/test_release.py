@@ -12,20 +12,20 @@ import pytest
 from tools.release import checks
 
 ROOT = Path(__file__).parents[1]
-METADATA = "Metadata-Version: 2.4\nName: bough\nVersion: 0.3.0\nClassifier: Programming Language :: Python :: 3.12\n"
+METADATA = "Metadata-Version: 2.4\nName: bough\nVersion: 0.4.0\nClassifier: Programming Language :: Python :: 3.12\n"
 COMPLETE = {
     "bough/py.typed": "",
     "bough/cli/main.py": "",
     "bough/examples/skills/csv-profile/SKILL.md": "",
     "bough/events/queries.sql": "",
-    "bough-0.3.0.dist-info/licenses/LICENSE": "",
-    "bough-0.3.0.dist-info/METADATA": METADATA,
+    "bough-0.4.0.dist-info/licenses/LICENSE": "",
+    "bough-0.4.0.dist-info/METADATA": METADATA,
 }
 
 
 def write_wheel(folder: Path, files: Mapping[str, str]) -> Path:
     """Write a wheel with these files."""
-    wheel = folder / "bough-0.3.0-py3-none-any.whl"
+    wheel = folder / "bough-0.4.0-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
         for name, text in files.items():
             archive.writestr(name, text)
@@ -60,7 +60,7 @@ def test_a_classifier_may_only_name_a_python_that_was_tried(tmp_path: Path) -> N
 def test_metadata_that_is_not_that_of_the_project_is_found(tmp_path: Path) -> None:
     faults = list(checks.check_metadata(write_wheel(tmp_path, COMPLETE), ROOT))
     assert "the extras are not those of pyproject.toml" in faults
-    broken = COMPLETE | {"bough-0.3.0.dist-info/METADATA": METADATA.replace("0.3.0", "not a version")}
+    broken = COMPLETE | {"bough-0.4.0.dist-info/METADATA": METADATA.replace("0.4.0", "not a version")}
     assert "not valid" in next(checks.check_metadata(write_wheel(tmp_path, broken), ROOT))
 
 

@@ -12,12 +12,12 @@ import pytest
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 BOUNDS = {
-    "POST fork": (480, 59),
-    "Conversation.fork()": (244, 32),
-    "GET conversation": (98, 32),
+    "POST fork": (480, 55),
+    "Conversation.fork()": (240, 30),
+    "GET conversation": (96, 32),
     "send_message": (154, 45),
 }
-"""The most calls and files of each walk. Forks that choose the moment of their files walk through four files more."""
+"""The most calls and files of each walk."""
 
 
 @pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="calls are counted on Python 3.11")

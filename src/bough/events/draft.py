@@ -11,7 +11,7 @@ from uuid import UUID
 from zlib import crc32
 
 from bough.errors import Conflict, InvalidInput
-from bough.events.record import ConversationRecord, Cut, Status, StoredEvent, microseconds
+from bough.events.record import KINDS_WITH_FILES, ConversationRecord, Cut, Status, StoredEvent, microseconds
 from bough.events.usage import NO_USAGE, USAGE_KINDS, ConversationUsage, sum_events
 from bough.types import JsonObject, new_id
 
@@ -204,6 +204,8 @@ def _row(event: Event, data: bytes) -> EventRow:
 
 def _list_blobs(events: Sequence[Event]) -> Iterator[BlobRow]:
     for place, event in enumerate(events):
+        if event.kind not in KINDS_WITH_FILES:
+            continue
         for part in event.attachments:
             data, digest = part.content, part.sha256
             if data is not None and digest is not None:

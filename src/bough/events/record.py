@@ -69,6 +69,9 @@ Cut: TypeAlias = int | UUID
 Order: TypeAlias = Literal["updated_desc", "updated", "created_desc", "created", "cost_desc", "cost"]
 """Order of a list of conversations. Those with equal values are ordered by `number`."""
 
+KINDS_WITH_FILES: Final = ("UserMessage", "ToolReturned")
+"""The kinds of events that may refer to images and files, whose bytes the store keeps beside them."""
+
 DeleteMode: TypeAlias = Literal["tombstone", "erase", "cascade"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

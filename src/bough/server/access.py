@@ -92,7 +92,7 @@ class Right(NeedsKey):
         if self not in granted:
             key = read_key(request)
             # A key in a header wins: only a program sends one, and no page of another site can make a browser do so.
-            session = read_session(request) if key is None else None
+            session = read_session(request) if key is None and "cookie" in request.headers else None
             access = await authenticate(request, key or session)
             if session is not None and request.method not in _SAFE_METHODS:
                 require_own_page(request, session, request.headers.get(CSRF_HEADER))

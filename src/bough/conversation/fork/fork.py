@@ -22,6 +22,7 @@ from bough.conversation.fork.model_key import keep_sealed
 from bough.conversation.fork.request import CutPoint, ForkRequest, find_cut, make_carried_changes
 from bough.conversation.fork.workspace import (
     NONCE_KEY,
+    OWN_FOLDER,
     ForkedWorkspace,
     WorkspacePolicy,
     check_workspace,
@@ -131,7 +132,7 @@ async def plan_fork(source: Journal, request: ForkRequest, home: Path, decide: D
     await _find_past_tree(source, journal.state, request)
     folder = _name_folder(home, request.id or new_id())
     # The checks come in the order of `write_fork`, so that both refuse a request for the same reason.
-    has_own_folder = request.workspace in ("copy", "worktree")
+    has_own_folder = request.workspace in OWN_FOLDER
     if has_own_folder:
         await _require_new_folder(folder)
     await asyncio.to_thread(check_workspace, request.workspace, source.state.workspace, folder)
@@ -159,7 +160,7 @@ async def write_fork(
         source: The conversation that is forked, caught up with its log. It is not changed.
         record: The row of `source`.
         settings: The home below which the fork's folder is made, and what is kept of files.
-        file_store: The kept files of the store's workspaces, if it keeps any.
+        file_store: The kept files of the store's workspaces, if it keeps any; only needed for `copy` and `worktree`.
 
     Returns:
         None, with nothing written, if `decide` returns None.
@@ -177,7 +178,8 @@ async def write_fork(
     if contents is None:
         return None
     present, id = source.state, request.id or new_id()
-    past = _open_past_files(await _find_past_tree(source, journal.state, request), settings, file_store)
+    past_tree = await _find_past_tree(source, journal.state, request)
+    past = None if past_tree is None else _open_past_files(past_tree, settings, file_store)
     workspace, nonce = await _make_workspace(request.workspace, present, home, id, past)
     try:
         import_events = _make_import_events(present, cut, record, workspace)
@@ -265,15 +267,14 @@ async def _find_past_tree(source: Journal, state: State, request: ForkRequest) -
     Raises:
         NotFound: The files at the cut were not kept.
     """
-    is_copied = request.workspace in ("copy", "worktree")
-    if not is_copied or request.moment == "now" or state.head == source.durable:
+    if request.workspace not in OWN_FOLDER or request.moment == "now" or state.head == source.durable:
         return None
     return await find_tree(source.store, source.cid, state, source.durable)
 
 
-def _open_past_files(tree: str | None, settings: Settings, file_store: FileStore | None) -> PastFiles | None:
-    if tree is None or file_store is None:
-        return None
+def _open_past_files(tree: str, settings: Settings, file_store: FileStore | None) -> PastFiles:
+    if file_store is None:
+        raise NotFound("this store keeps no files", hint="fork with moment=now for a copy of the present files")
     return PastFiles(file_store, read_bounds(settings), tree)
 
 
@@ -353,7 +354,7 @@ async def fork_as_recorded(
         return None
     if (nonce := record.config.get(NONCE_KEY)) is not None:
         await finish_workspace(settings.home, source.cid, nonce)
-    file_store = open_file_store(source.store, settings)
+    file_store = open_file_store(source.store, settings) if request.workspace in OWN_FOLDER else None
     try:
         return await write_fork(source, record, request, settings, decide, file_store=file_store)
     finally:
@@ -413,7 +414,7 @@ async def _open_existing(source: Journal, record: ConversationRecord, request: F
     if (nonce := record.config.get(NONCE_KEY)) is not None:
         await finish_workspace(home, record.id, nonce)
     own_folder = None
-    if journal.state.workspace_policy in ("copy", "worktree"):
+    if journal.state.workspace_policy in OWN_FOLDER:
         own_folder = _name_folder(home, record.id)
     workspace = ForkedWorkspace(journal.state.workspace, request.workspace, own_folder)
     return WrittenFork(record=record, journal=journal, workspace=workspace)

@@ -11,6 +11,7 @@ from bough.agents.spec import AgentSpec
 from bough.conversation.agent import LOCATION_FIELDS, blueprint_of
 from bough.conversation.fork.fork import ForkContents, ForkPlan, WrittenFork, plan_fork, write_fork
 from bough.conversation.fork.request import CutPoint, ForkRequest
+from bough.conversation.fork.workspace import OWN_FOLDER
 from bough.conversation.log.recorded_tools import POLICY, RecordedTools
 from bough.conversation.log.state import State
 from bough.conversation.parts import Parts
@@ -31,9 +32,10 @@ async def fork_opened(parts: Parts, request: ForkRequest) -> tuple[Parts, Writte
     Raises:
         See `AsyncConversation.fork`.
     """
-    await record_budgets(parts.journal.store, parse_budgets(request.overrides.get("budget")))
+    if "budget" in request.overrides:
+        await record_budgets(parts.journal.store, parse_budgets(request.overrides["budget"]))
     environment, decide = parts.environment, partial(_decide_contents, parts, request)
-    file_store = environment.file_store
+    file_store = environment.file_store if request.workspace in OWN_FOLDER else None
     written = await write_fork(
         parts.journal, parts.record, request, environment.settings, decide, file_store=file_store
     )
@@ -54,7 +56,8 @@ async def plan_opened(parts: Parts, request: ForkRequest) -> ForkPlan:
         See `AsyncConversation.fork`.
     """
     home = parts.environment.settings.home
-    await check_budgets(parts.journal.store, parse_budgets(request.overrides.get("budget")))
+    if "budget" in request.overrides:
+        await check_budgets(parts.journal.store, parse_budgets(request.overrides["budget"]))
     plan = await plan_fork(parts.journal, request, home, partial(_decide_contents, parts, request))
     return cast("ForkPlan", plan)  # `_decide_contents` never returns None
 

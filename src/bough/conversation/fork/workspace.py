@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 from uuid import UUID
 
 from bough import git, tree
@@ -28,6 +28,9 @@ from bough.files import Looked
 WorkspacePolicy: TypeAlias = Literal["shared", "readonly", "copy", "worktree"]
 """`shared`: the source's folder. `readonly`: the source's folder, which tools of the fork only read, while each of its
 scripts gets a new folder. `copy`: a copy. `worktree`: a git worktree with the present files, without ignored ones."""
+
+OWN_FOLDER: Final[Sequence[WorkspacePolicy]] = ("copy", "worktree")
+"""The policies that make a new folder for the fork."""
 
 NONCE_KEY = "made"
 """Key in a row's config for the nonce in the name that the fork's folder had until the row was written."""

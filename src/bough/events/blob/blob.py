@@ -10,6 +10,7 @@ from uuid import UUID
 
 from bough.errors import InvalidInput, NotFound, Unavailable
 from bough.events.content import sha256_hex
+from bough.events.record import KINDS_WITH_FILES
 from bough.events.side_tables import SideTables
 
 if TYPE_CHECKING:
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
 
 BLOBS = SideTables("blob", "bough.events.blob")
 """The side tables with the bytes of images and files, and the events that refer to them."""
-
-KINDS = ("UserMessage", "ToolReturned")
-"""The kinds of events that may refer to bytes."""
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
@@ -42,7 +40,7 @@ def is_digest(text: str) -> bool:
 
 def may_name_bytes(stored: StoredEvent) -> bool:
     """Whether a stored event may refer to bytes. A cheap test, since decoding every event is slow."""
-    return stored.kind in KINDS and b'"size_bytes"' in stored.raw
+    return stored.kind in KINDS_WITH_FILES and b'"size_bytes"' in stored.raw
 
 
 def list_named_bytes(event: Event) -> Iterator[NamedBytes]:

@@ -20,12 +20,12 @@ from uuid import UUID
 
 from bough.cancellation import finish
 from bough.errors import Conflict, InvalidInput, NotFound, PermissionDenied, StoreError
-from bough.events.blob.blob import KINDS, list_named_bytes, may_name_bytes, read_bytes
+from bough.events.blob.blob import list_named_bytes, may_name_bytes, read_bytes
 from bough.events.bundle.format import FORMAT, VERSION, invalid_bundle
 from bough.events.bundle.spool import PAGE, EventSpool
 from bough.events.check import salvage
 from bough.events.draft import Draft, ImportPiece
-from bough.events.record import ConversationRecord, Range, StoredEvent, microseconds
+from bough.events.record import KINDS_WITH_FILES, ConversationRecord, Range, StoredEvent, microseconds
 from bough.types import JsonObject, escape_json_controls
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ async def write_bundle(
     """
     record = await store.get(cid)
     ranges = await store.lineage(cid)
-    events = _salvage_ranges(store, ranges) if salvaging else store.read(cid, kinds=KINDS)
+    events = _salvage_ranges(store, ranges) if salvaging else store.read(cid, kinds=KINDS_WITH_FILES)
     digests = await list_digests(events)
     lines = _Lines(file)
     lines.write(
