@@ -31,7 +31,7 @@ from bough.types import JsonObject
 from bough.web.assets import COMMON_MODULES, Assets
 from bough.web.screen import Action, HtmlPart, Visit, WebScreen
 from bough.web.screens import ACTIONS, PARTS, SCREENS
-from bough.web.signin import TicketKeys, enter, sign_in, sign_out
+from bough.web.signin import TicketKeys, enter, read_return_path, sign_in, sign_out
 
 _HEADERS: Mapping[str, str] = {
     "X-Content-Type-Options": "nosniff",
@@ -43,6 +43,7 @@ _HEADERS: Mapping[str, str] = {
     "Vary": "Accept, Accept-Encoding, Cookie",
 }
 _IMMUTABLE = {"Cache-Control": "public, max-age=31536000, immutable", "X-Content-Type-Options": "nosniff"}
+_ASSETS_HEADER = "X-Bough-Assets"
 _MIN_COMPRESSED = 1024
 _MAX_FIELDS, _MAX_FILES = 200, 20
 Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
@@ -113,7 +114,9 @@ class WebPage:
         async def answer(request: Request) -> Response:
             access = await _authenticate(request)
             access.caller.require(part.role, *part.scopes)
-            return await part.handle(self._make_visit(access, request))
+            response = await part.handle(self._make_visit(access, request))
+            response.headers[_ASSETS_HEADER] = self._assets.version  # a script learns from it that its page is old
+            return response
 
         return self._explain_errors(answer) if part.is_page else answer
 
@@ -185,7 +188,7 @@ class WebPage:
             "waiting": None,
             "query": request.query_params,
             "problem": problem,
-            "next": request.url.path if request.method == "GET" else "/",
+            "next": read_return_path(request),
             "tried": request.method == "POST" and request.url.path == "/signin",
             "has_tickets": isinstance(read_services(request).keys, TicketKeys),
         }
@@ -217,7 +220,7 @@ class WebPage:
             **_HEADERS,
             **(headers or {}),
             "Content-Security-Policy": self._assets.make_policy(modules),
-            "X-Bough-Assets": self._assets.version,
+            _ASSETS_HEADER: self._assets.version,
         }
         # Compression tells nobody the token: cookies are SameSite=Strict, so no other site can repeat such a request.
         if len(content) >= _MIN_COMPRESSED and "gzip" in request.headers.get("accept-encoding", ""):

@@ -57,7 +57,20 @@ def read_next(path: str) -> str:
         return "/"
     # `//host` and `/\host` are addresses of other servers for browsers.
     is_own = path.startswith("/") and not path.startswith(("//", "/\\")) and not parts.netloc and path.isprintable()
-    return path if is_own and not path.startswith("/signin") else "/"
+    # The address of a refused form is that of its action, which has no screen.
+    return path if is_own and not path.startswith(("/signin", "/do/")) else "/"
+
+
+def read_return_path(request: Request) -> str:
+    """Return the path of the screen to go back to after a sign-in: the one that was asked for, or whose form was sent.
+
+    A form is not sent again: what it decides may have changed.
+    """
+    if request.method == "GET":
+        return read_next(request.url.path + (f"?{request.url.query}" if request.url.query else ""))
+    # The page's `Referrer-Policy` sends the address of a form's page to this server alone.
+    address = request.headers.get("referer", "")
+    return read_next(address.removeprefix(f"{request.url.scheme}://{request.url.netloc}"))
 
 
 @dataclass

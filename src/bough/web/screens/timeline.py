@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import uuid4
 
 from fastapi.responses import JSONResponse
 from starlette.responses import HTMLResponse, Response
@@ -65,6 +66,7 @@ async def _read(visit: Visit) -> dict[str, Any]:
         "usage": _list_usage(reader, limits),
         "status_line": _describe_context(state),
         "tab": "timeline",
+        "request_key": uuid4().hex,
         "branches": await count_conversations(ConversationQuery(root=reader.record.root), visit.access),
     }
 
@@ -240,7 +242,8 @@ async def _send(visit: Visit) -> str:
     id = visit.read_id()
     text = str(visit.form.get("message", ""))
     body = parse_body(NewMessage, {"content": text.replace("\r\n", "\n"), "run": True})
-    key = str(visit.form.get("key", "")) or None
+    # Without the key, a double click would send the message twice.
+    key = visit.read_text("request_key") or None
     await send_message(id, body, visit.access, visit.request, None, key)
     return f"/c/{id}#talk"
 

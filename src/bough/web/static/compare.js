@@ -1,13 +1,12 @@
 // Compare: while a branch runs, its new steps appear in place; what is open stays open.
-import { fragment, request } from "./core.js";
+import { keepOpen, readPage, request } from "./core.js";
 
 const pairs = document.getElementById("pairs");
 const seen = (pairs?.dataset.ends ?? "").split(" ").map(Number);
 let timer = 0;
 
-async function refresh() {
-  const response = await request(location.href, { headers: { Accept: "text/html" } });
-  const page = fragment(await response.text());
+async function refresh(response) {
+  const page = await readPage(response ?? (await request(location.href, { headers: { Accept: "text/html" } })));
   for (const selector of [".cmp tbody", "#pairs"]) {
     const before = document.querySelector(selector), after = page.querySelector(selector);
     if (!before || !after) continue;
@@ -19,8 +18,11 @@ async function refresh() {
 
 [pairs?.dataset.a, pairs?.dataset.b].forEach((id, side) => {
   if (!id) return;
-  const source = new EventSource(`/api/conversations/${id}/events/stream?after=${seen[side] - 1}`);
   const wake = () => { timer ||= setTimeout(() => { timer = 0; refresh().catch(() => {}); }, 500); };
-  source.addEventListener("event", wake);
-  source.addEventListener("end", () => source.close());
+  keepOpen({
+    url: () => `/api/conversations/${id}/events/stream?after=${seen[side] - 1}`,
+    probe: location.href,
+    on: { event: wake },
+    again: refresh,
+  });
 });

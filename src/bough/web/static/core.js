@@ -40,8 +40,12 @@ async function readProblem(response) {
   return Object.assign(new Error(problem.title), problem, { status: response.status });
 }
 
-/** Ask for the key in a dialog over the screen. True when a new session is open. */
-async function signInAgain() {
+let signingIn = null;
+
+/** Ask for the key in a dialog over the screen, one for all requests. True when a new session is open. */
+const signInAgain = () => (signingIn ??= askForKey().finally(() => (signingIn = null)));
+
+async function askForKey() {
   const { open } = await import("./dialog.js");
   const form = document.createElement("form");
   const label = Object.assign(document.createElement("label"), { className: "field", textContent: "Key" });
@@ -55,8 +59,9 @@ async function signInAgain() {
     dialog.addEventListener("close", () => resolve(false));
     form.addEventListener("submit", async (event) => {
       event.preventDefault();
-      const body = JSON.stringify({ key: key.value });
-      const answer = await fetch("/auth/session", { method: "POST", body, headers: { "Content-Type": "application/json" } });
+      const body = JSON.stringify({ key: key.value }), headers = { "Content-Type": "application/json" };
+      const answer = await fetch("/auth/session", { method: "POST", body, headers }).catch(() => null);
+      if (!answer) return void (wrong.textContent = "The server does not answer.");
       const session = await answer.json();
       if (!answer.ok) return void (wrong.textContent = session.detail);
       $("meta[name=csrf]").content = session.csrf_token;
@@ -92,9 +97,9 @@ let lastSeen = new Date();
 /** Show whether the server answers. @param {boolean} isOffline @param {number} [seconds] until the next try */
 export function setOffline(isOffline, seconds = 0) {
   if (!isOffline) lastSeen = new Date();
-  const when = lastSeen.toLocaleTimeString();
-  const retry = seconds ? ` Retrying in ${seconds} s.` : "";
-  banner("offline", isOffline && `Connection lost.${retry} What you see is from ${when}.`, "Retry now", () => location.reload());
+  const retry = seconds ? ` Retrying in ${Math.ceil(seconds)} s.` : "";
+  const text = `Connection lost.${retry} What you see is from ${lastSeen.toLocaleTimeString([], { hourCycle: "h23" })}.`;
+  banner("offline", isOffline && text, "Retry now", () => dispatchEvent(new Event("online")));
 }
 
 /** Offer a reload when the server has another version of the page. @param {string | null} version */
@@ -121,34 +126,75 @@ export function showTimes(root) {
   }
 }
 
+const WAITS = [1, 2, 4, 8, 15], HIDDEN_SECONDS = 60;
+
 /**
- * Follow what changes in the tenant. The stream is closed after the page was hidden for a minute.
- * @param {(row: object) => void} onConversation called with each changed row
+ * Keep a stream of this server open, but not while the page is hidden for a minute. Before it is opened again, a request
+ * to `probe` finds out whether the session has ended, the conversation was deleted or the page has a newer version.
+ * @param {{url: () => string, probe: string, on: Record<string, (data: string) => void>,
+ *   again?: (response: Response) => unknown, ended?: () => void}} stream
  */
-export function followUpdates(onConversation) {
-  let source, timer;
-  const connect = () => {
-    source = new EventSource("/api/updates");
-    let lost;
-    source.addEventListener("open", () => (clearTimeout(lost), setOffline(false)));
-    // The browser connects again by itself; only a server that stays away is worth a banner.
-    source.addEventListener("error", () => { clearTimeout(lost); lost = setTimeout(() => setOffline(true, 1), 2000); });
-    source.addEventListener("conversation", (event) => onConversation(JSON.parse(event.data)));
-    source.addEventListener("approvals", (event) => showWaiting(JSON.parse(event.data).count));
-    source.addEventListener("end", (event) => {
-      if (JSON.parse(event.data).reason === "key") {
-        source.close();
-        signInAgain().then((isOpen) => isOpen && connect());
-      }
-    });
-  };
+export function keepOpen({ url, probe, on, again, ended }) {
+  let source = null, failures = 0, timer = 0, hiding = 0, isOver = false;
+  const close = () => { clearTimeout(timer); source?.close(); source = null; };
+
+  function open() {
+    close();
+    if (isOver) return;
+    const own = (source = new EventSource(url()));
+    own.addEventListener("open", () => setOffline(false));
+    for (const [name, take] of Object.entries(on)) {
+      own.addEventListener(name, ({ data }) => { failures = 0; if (own === source) take(data); });
+    }
+    own.addEventListener("end", ({ data }) => { JSON.parse(data).reason === "deleted" ? fail({ status: 404 }) : retry(1); });
+    own.addEventListener("error", () => { if (!failures) setOffline(false); fail(); });
+  }
+
+  function retry(seconds) {
+    close();
+    timer = setTimeout(check, seconds * 1000);
+  }
+
+  /** Wait and try again, unless the conversation was deleted or nobody signs in. @param {{status?: number}} [problem] */
+  function fail(problem) {
+    if (isOver) return;
+    const isGone = problem?.status === 404;
+    isOver = isGone || problem?.status === 401;
+    if (isOver) {
+      close();
+      ended?.();
+      if (isGone) banner("over", "The conversation was deleted.", "All conversations", () => location.assign("/"));
+      else banner("over", "Your session has ended.", "Sign in", () => location.reload());
+      return;
+    }
+    const seconds = WAITS[Math.min(failures++, WAITS.length - 1)] * (0.8 + 0.4 * Math.random());
+    if (failures > 1) setOffline(true, seconds); // a server that starts again at once is worth no banner
+    retry(seconds);
+  }
+
+  async function check() {
+    try {
+      const response = await request(probe, { headers: { Accept: "text/html" } });
+      await again?.(response);
+      open();
+    } catch (problem) {
+      fail(problem);
+    }
+  }
+
   document.addEventListener("visibilitychange", () => {
-    clearTimeout(timer);
-    if (document.hidden) timer = setTimeout(() => source.close(), 60000);
-    else if (source.readyState === EventSource.CLOSED) connect();
+    clearTimeout(hiding);
+    if (document.hidden) hiding = setTimeout(close, HIDDEN_SECONDS * 1000);
+    else if (!source) check();
   });
-  connect();
+  addEventListener("online", check);
+  open();
+  return fail;
 }
+
+/** Make nodes of a page of this server. @param {Response} response */
+export const readPage = async (response) => fragment(await response.text());
+
 
 /** Show how many conversations wait for a person. @param {number} count */
 export function showWaiting(count) {

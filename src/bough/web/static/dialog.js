@@ -22,9 +22,6 @@ export function show(dialog) {
     dialog.remove();
     if (before instanceof HTMLElement) before.focus();
   }, { once: true });
-  dialog.addEventListener("click", (event) => {
-    if (event.target === dialog) dialog.close(); // the backdrop
-  });
   dialog.showModal();
   (dialog.querySelector("[autofocus], input, textarea, select, button.main") ?? dialog).focus();
   return dialog;

@@ -1,10 +1,8 @@
 // Fork: the form as a dialog over the screen, told again what it inherits when a choice changes.
-import { fragment, request } from "./core.js";
+import { readPage, request } from "./core.js";
+import { show } from "./dialog.js";
 
-async function load(url) {
-  const response = await request(url, { headers: { Accept: "text/html" } });
-  return fragment(await response.text());
-}
+const load = async (url) => readPage(await request(url, { headers: { Accept: "text/html" } }));
 
 /** Show what the fork inherits for the present choices. @param {HTMLFormElement} form */
 async function tell(form) {
@@ -25,18 +23,15 @@ function watch(form) {
 }
 
 async function open(url) {
-  const sheet = (await load(url)).querySelector(".sheet"), back = document.activeElement;
-  const dialog = document.createElement("dialog");
-  dialog.className = "sheet";
+  const sheet = (await load(url)).querySelector(".sheet");
+  const dialog = Object.assign(document.createElement("dialog"), { className: "sheet" });
   dialog.setAttribute("aria-labelledby", "fork-title");
   dialog.append(...sheet.childNodes);
   document.body.append(dialog);
-  dialog.addEventListener("close", () => { dialog.remove(); back?.focus(); });
   dialog.addEventListener("click", (event) => {
     if (event.target.closest("[data-close]")) { event.preventDefault(); dialog.close(); }
   });
-  dialog.showModal();
-  watch(dialog.querySelector("form"));
+  watch(show(dialog).querySelector("form"));
 }
 
 const form = document.getElementById("fork-form");

@@ -1,5 +1,5 @@
 // The list of conversations: rows stay up to date where they are; new ones are announced, never put under the pointer.
-import { announce, followUpdates, showTimes } from "./core.js";
+import { announce, keepOpen, readPage, showTimes, showWaiting } from "./core.js";
 import { bind, rove } from "./keys.js";
 
 const table = document.getElementById("rows");
@@ -9,8 +9,10 @@ const words = {
 };
 const unseen = new Set();
 
+const find = (id) => table?.querySelector(`tr[data-id="${CSS.escape(id)}"]`);
+
 function show(change) {
-  const row = table?.querySelector(`tr[data-id="${CSS.escape(change.id)}"]`);
+  const row = find(change.id);
   if (!row) return tellNew(change);
   const [word, icon, tone] = words[change.execution_status] ?? [change.execution_status, "off", ""];
   if (row.dataset.status !== word) {
@@ -37,7 +39,18 @@ function tellNew(change) {
   announce(news.textContent);
 }
 
-followUpdates(show);
+keepOpen({
+  url: () => "/api/updates",
+  probe: location.href,
+  on: {
+    conversation: (data) => show(JSON.parse(data)),
+    approvals: (data) => showWaiting(JSON.parse(data).count),
+  },
+  // Rows may have changed while the connection was lost.
+  again: async (response) => {
+    for (const row of (await readPage(response)).querySelectorAll("tr[data-id]")) find(row.dataset.id)?.replaceWith(row);
+  },
+});
 rove(() => [...(table?.querySelectorAll("td a") ?? [])]);
 bind("o", "Open", () => document.activeElement?.closest("tr")?.querySelector("a")?.click());
 bind("c", "Mark for comparison; twice compares", () => {

@@ -361,10 +361,6 @@ for (const [key, label, run] of [
   ["y", "Copy the row's link", () => navigator.clipboard?.writeText(`${location.origin}${address}?at=${seq()}#e${seq()}`)],
 ]) keys.bind?.(key, label, run);
 
-document.addEventListener("keydown", (event) => {
-  if (event.target.id === "message" && event.key === "Enter" && event.ctrlKey) event.target.form.requestSubmit();
-});
-
 begin();
 if (log.dataset.at !== "") jump(Number(log.dataset.at));
 else if (!location.hash || location.hash === "#talk") scrollTo(0, document.documentElement.scrollHeight);
@@ -374,6 +370,5 @@ follow({
   rows: isFiltered ? () => {} : take,
   delta: write,
   state: setState,
-  lost: () => {},
   ended: () => document.querySelectorAll(".talk button").forEach((button) => (button.disabled = true)),
 });
