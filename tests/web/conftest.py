@@ -108,10 +108,19 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         yield site
 
 
+@pytest.fixture(scope="session")
+def empty_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A server without keys, on which nobody starts a conversation."""
+    with open_site(tmp_path_factory.mktemp("empty")) as site:
+        yield site
+
+
 @pytest.fixture(scope="module")
-def stories(site: Site) -> Stories:
+def stories(site: Site, empty_site: Site) -> Iterator[Stories]:
     """The conversations of the site that the general tests look at."""
-    return tell_stories(site)
+    stories = tell_stories(site, empty_site)
+    yield stories
+    assert site.client.post(f"/api/conversations/{stories['running']}/interrupt").status_code == 200
 
 
 @pytest.fixture

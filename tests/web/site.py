@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 def follow_message(asked: Asked) -> Any:
-    """Answer a request: `write FILE` and `run COMMAND` call tools, `fail` fails, anything else is repeated."""
+    """Answer a request: `write FILE` and `run COMMAND` call tools, `fail` fails, `wait` has no end; others are said."""
     last = asked.messages[-1]
     assert isinstance(last, ModelRequest)
     for part in reversed(last.parts):
@@ -38,6 +38,8 @@ def follow_message(asked: Asked) -> Any:
                     return tool_call("edit_file", path=rest, old="two", new="three")
                 case "run":
                     return tool_call("run_command", command=rest)
+                case "wait":
+                    return asyncio.Event().wait()
                 case "fail":
                     raise RuntimeError("the model fails as it was told")
                 case _:
@@ -89,6 +91,12 @@ class Site:
     def start_waiting(self, message: str = "run rm -r build", **fields: Any) -> str:
         """Start a conversation whose call waits for a person."""
         return self.start(message, confirmation_policy={"kind": "AlwaysConfirm"}, **fields)
+
+    def start_running(self, message: str, **fields: Any) -> str:
+        """Start a conversation and its run, and return at once."""
+        response = self.client.post("/api/conversations", json={"initial_message": message, "run": True, **fields})
+        assert response.status_code == 201, response.text
+        return response.json()["id"]
 
     def call(self, do: Callable[[Services], Coroutine[Any, Any, T]]) -> T:
         """Run a coroutine in the server's loop, and return its result."""
