@@ -19,7 +19,7 @@ from .site import Site
 
 STATIC = Path(bough.web.__file__).parent / "static"
 AXE = Path(__file__).parent / "vendor" / "axe.min.js"
-MAX_REQUESTS = 9
+MAX_REQUESTS = 8
 
 
 def test_modules_and_sheet_stay_small() -> None:

@@ -117,3 +117,21 @@ def test_a_wrong_address_is_a_clients_mistake(site: Site, address: str, status: 
 def test_an_unknown_conversation_is_not_found(site: Site) -> None:
     for address in ("/c/none", "/c/01a00000-0000-7000-8000-000000000000", "/c/none/rows?from=0&to=1"):
         assert site.client.get(address, headers=HTML).status_code == 404
+
+
+def test_keys_fork_from_a_row_and_compare_conversations(page: Page, site: Site) -> None:
+    id = site.start("hello")
+    fork = site.fork(id)
+    page.goto(f"{site.url}/c/{id}?at=1")
+    expect(page.locator("#e1")).to_be_focused()
+    for key, button in (("f", "Fork"), ("F", "Fork beside")):
+        page.keyboard.press(key)
+        expect(page.get_by_role("dialog")).to_contain_text("After event 1")
+        expect(page.get_by_role("dialog").locator("button.main")).to_contain_text(button)
+        page.keyboard.press("Escape")
+        expect(page.locator("#e1")).to_be_focused()
+    page.keyboard.press("c")
+    expect(page.locator("#matches")).to_have_text("marked")
+    page.goto(f"{site.url}/c/{fork}")
+    page.keyboard.press("c")
+    page.wait_for_url(f"**/c/{id}/compare/{fork}")

@@ -11,7 +11,7 @@ from importlib.resources import files
 
 _MEDIA_TYPES: Mapping[str, str] = {".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
 _STYLE, _THEME = "style.css", "theme.js"
-COMMON_MODULES = ("core.js", "keys.js", "dialog.js")
+COMMON_MODULES = ("core.js", "keys.js")
 """The modules of every screen."""
 
 

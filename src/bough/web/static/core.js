@@ -1,13 +1,16 @@
-// What every screen needs: requests with the token, HTML of this server as nodes, messages, times, the theme, updates.
+// What every screen needs: requests with the token, HTML of this server as nodes, dialogs, times, the theme, updates.
 const $ = (selector, root = document) => root.querySelector(selector);
 const meta = (name) => $(`meta[name=${name}]`)?.content ?? "";
+
+/** Make an element. @param {string} tag @param {object} [properties] */
+export const make = (tag, properties) => Object.assign(document.createElement(tag), properties);
 
 /** The one policy by which HTML becomes nodes; the browser refuses every other way. */
 const policy = globalThis.trustedTypes?.createPolicy("bough", { createHTML: (text) => text });
 
 /** Make nodes of HTML that this server rendered. @param {string} html */
 export function fragment(html) {
-  const template = document.createElement("template");
+  const template = make("template");
   template.innerHTML = policy ? policy.createHTML(html) : html;
   showTimes(template.content);
   return template.content;
@@ -46,15 +49,14 @@ let signingIn = null;
 const signInAgain = () => (signingIn ??= askForKey().finally(() => (signingIn = null)));
 
 async function askForKey() {
-  const { open } = await import("./dialog.js");
-  const form = document.createElement("form");
-  const label = Object.assign(document.createElement("label"), { className: "field", textContent: "Key" });
-  const key = Object.assign(document.createElement("input"), { type: "password", autocomplete: "off", required: true });
-  const wrong = Object.assign(document.createElement("p"), { className: "bad" });
-  const button = Object.assign(document.createElement("button"), { className: "main", textContent: "Sign in" });
+  const form = make("form");
+  const label = make("label", { className: "field", textContent: "Key" });
+  const key = make("input", { type: "password", autocomplete: "off", required: true });
+  const wrong = make("p", { className: "bad" });
+  const button = make("button", { className: "main", textContent: "Sign in" });
   label.append(key);
   form.append(label, wrong, button);
-  const dialog = open("Your session has ended", form);
+  const dialog = openDialog("Your session has ended", form);
   return new Promise((resolve) => {
     dialog.addEventListener("close", () => resolve(false));
     form.addEventListener("submit", async (event) => {
@@ -78,14 +80,41 @@ export function announce(text, urgent = false) {
   if (region) region.textContent = text;
 }
 
+/** Show nodes as a dialog with a heading as its name. @param {string} title @param {...Node} nodes */
+export function openDialog(title, ...nodes) {
+  const dialog = make("dialog", { className: "sheet small" });
+  const heading = make("h2", { textContent: title, id: `dialog-${Date.now()}` });
+  const close = make("button", { type: "button", className: "icon", textContent: "×" });
+  const header = make("header");
+  close.setAttribute("aria-label", "Close");
+  close.addEventListener("click", () => dialog.close());
+  header.append(heading, close);
+  dialog.setAttribute("aria-labelledby", heading.id);
+  dialog.append(header, ...nodes);
+  document.body.append(dialog);
+  return showDialog(dialog);
+}
+
+/** Show a dialog of the page over it. @param {HTMLDialogElement} dialog */
+export function showDialog(dialog) {
+  const before = document.activeElement;
+  dialog.addEventListener("close", () => {
+    dialog.remove();
+    if (before instanceof HTMLElement) before.focus();
+  }, { once: true });
+  dialog.showModal();
+  (dialog.querySelector("[autofocus], input, textarea, select, button.main") ?? dialog).focus();
+  return dialog;
+}
+
 function banner(id, text, action, run) {
   let box = document.getElementById(id);
   if (!text) return box?.remove();
   if (!box) {
-    box = Object.assign(document.createElement("p"), { id, className: "banner" });
-    const button = Object.assign(document.createElement("button"), { textContent: action, className: "quiet" });
+    box = make("p", { id, className: "banner" });
+    const button = make("button", { textContent: action, className: "quiet" });
     button.addEventListener("click", run);
-    box.append(document.createElement("span"), button);
+    box.append(make("span"), button);
     $(".top")?.after(box);
     announce(text, true);
   }
@@ -194,7 +223,6 @@ export function keepOpen({ url, probe, on, again, ended }) {
 
 /** Make nodes of a page of this server. @param {Response} response */
 export const readPage = async (response) => fragment(await response.text());
-
 
 /** Show how many conversations wait for a person. @param {number} count */
 export function showWaiting(count) {

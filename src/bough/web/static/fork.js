@@ -1,6 +1,5 @@
 // Fork: the form as a dialog over the screen, told again what it inherits when a choice changes.
-import { readPage, request } from "./core.js";
-import { show } from "./dialog.js";
+import { make, readPage, request, showDialog } from "./core.js";
 
 const load = async (url) => readPage(await request(url, { headers: { Accept: "text/html" } }));
 
@@ -22,16 +21,21 @@ function watch(form) {
   });
 }
 
-async function open(url) {
-  const sheet = (await load(url)).querySelector(".sheet");
-  const dialog = Object.assign(document.createElement("dialog"), { className: "sheet" });
-  dialog.setAttribute("aria-labelledby", "fork-title");
-  dialog.append(...sheet.childNodes);
-  document.body.append(dialog);
-  dialog.addEventListener("click", (event) => {
-    if (event.target.closest("[data-close]")) { event.preventDefault(); dialog.close(); }
-  });
-  watch(show(dialog).querySelector("form"));
+/** Open the form of a fork over the screen. @param {string} url */
+export async function openFork(url) {
+  try {
+    const sheet = (await load(url)).querySelector(".sheet");
+    const dialog = make("dialog", { className: "sheet" });
+    dialog.setAttribute("aria-labelledby", "fork-title");
+    dialog.append(...sheet.childNodes);
+    document.body.append(dialog);
+    dialog.addEventListener("click", (event) => {
+      if (event.target.closest("[data-close]")) { event.preventDefault(); dialog.close(); }
+    });
+    watch(showDialog(dialog).querySelector("form"));
+  } catch {
+    location.assign(url);
+  }
 }
 
 const form = document.getElementById("fork-form");
@@ -40,5 +44,5 @@ else document.addEventListener("click", (event) => {
   const link = event.target.closest?.('a[href*="/fork"]');
   if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
   event.preventDefault();
-  open(link.href).catch(() => location.assign(link.href));
+  openFork(link.href);
 });

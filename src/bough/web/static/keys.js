@@ -1,5 +1,5 @@
 // Keyboard shortcuts: single letters outside of fields, the sheet of `?`, and rows that are reached by j and k.
-import { open } from "./dialog.js";
+import { make, openDialog } from "./core.js";
 
 const shortcuts = new Map();
 let prefix = "";
@@ -46,20 +46,20 @@ export function rove(list) {
 }
 
 function showSheet() {
-  const table = Object.assign(document.createElement("dl"), { className: "keys" });
+  const table = make("dl", { className: "keys" });
   for (const [keys, { label }] of shortcuts) {
     if (!label) continue;
-    const term = document.createElement("dt");
-    term.append(Object.assign(document.createElement("kbd"), { textContent: keys }));
-    table.append(term, Object.assign(document.createElement("dd"), { textContent: label }));
+    const term = make("dt");
+    term.append(make("kbd", { textContent: keys }));
+    table.append(term, make("dd", { textContent: label }));
   }
-  const label = Object.assign(document.createElement("label"), { className: "dim" });
-  const toggle = Object.assign(document.createElement("input"), { type: "checkbox", checked: areOn() });
+  const label = make("label", { className: "dim" });
+  const toggle = make("input", { type: "checkbox", checked: areOn() });
   toggle.addEventListener("change", () => {
     try { localStorage.setItem("keys", toggle.checked ? "on" : "off"); } catch { /* lasts as long as the page */ }
   });
   label.append(toggle, " Single keys act outside of fields");
-  open("Keyboard shortcuts", table, label);
+  openDialog("Keyboard shortcuts", table, label);
 }
 
 const go = (path) => () => location.assign(path);

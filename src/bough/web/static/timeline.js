@@ -1,6 +1,7 @@
 // The timeline: a window of chunks that touch the screen, rows as they come, jumps, search and keys.
-import { announce, fragment, request } from "./core.js";
-import * as keys from "./keys.js";
+import { announce, fragment, make, request } from "./core.js";
+import { openFork } from "./fork.js";
+import { bind } from "./keys.js";
 import { follow } from "./stream.js";
 
 const SIZE = 50, WHOLE = 400, MAX_PIXELS = 8e6, MIN_CHUNK = 100, NEAR_END = 80;
@@ -14,7 +15,7 @@ let head = Number(log.dataset.head);
 const chunks = new Map([...log.querySelectorAll(".chunk")].map((chunk) => [Number(chunk.dataset.n), chunk]));
 const heights = new Float32Array(Math.ceil(head / SIZE) + 4096);
 let measured = 0, known = 0, version = 0, isWindowed = false, busy = false, again = false;
-const above = document.createElement("div"), below = document.createElement("div");
+const above = make("div"), below = make("div");
 const bodies = new WeakMap();
 const count = () => Math.max(1, Math.ceil(head / SIZE));
 
@@ -71,7 +72,7 @@ log.addEventListener("toggle", (event) => {
 async function load(n) {
   const answer = await request(`${address}/rows?from=${n * SIZE}&to=${Math.min((n + 1) * SIZE, head)}`);
   const batch = fragment(await answer.text()).firstElementChild;
-  const chunk = batch.querySelector(`.chunk[data-n="${n}"]`) ?? document.createElement("div");
+  const chunk = batch.querySelector(`.chunk[data-n="${n}"]`) ?? make("div");
   fold(chunk);
   return chunk;
 }
@@ -217,8 +218,7 @@ function merge(chunk, from, hadTail) {
   const n = Number(chunk.dataset.n);
   let target = chunks.get(n);
   if (!target && hadTail && (n + 1) * SIZE > from) {
-    target = document.createElement("div");
-    target.className = "chunk";
+    target = make("div", { className: "chunk" });
     target.dataset.n = String(n);
     log.insertBefore(target, isWindowed ? below : null);
     chunks.set(n, target);
@@ -274,10 +274,9 @@ function write({ kind, text }) {
   if (isFiltered || kind !== "text") return;
   const wasAtEnd = isAtEnd();
   if (!draft) {
-    draft = document.createElement("article");
-    draft.className = "row step now";
+    draft = make("article", { className: "row step now" });
     draft.setAttribute("aria-busy", "true");
-    draft.append(document.createElement("span"), document.createElement("pre"));
+    draft.append(make("span"), make("pre"));
     log.insertBefore(draft, isWindowed ? below : null);
   }
   draft.lastElementChild.append(text);
@@ -348,6 +347,13 @@ function move(list, by) {
   target.scrollIntoView({ block: by === 1 && target.offsetHeight < innerHeight ? "nearest" : "start" });
 }
 const seq = () => here()?.id.slice(1) ?? 0;
+function mark() {
+  const other = sessionStorage.getItem("marked");
+  sessionStorage.setItem("marked", id);
+  if (other && other !== id) return location.assign(`/c/${other}/compare/${id}`);
+  counter.hidden = false;
+  counter.textContent = "marked";
+}
 const turns = () => rows(".you").filter((element) => element.matches(".turn:not(.more) > :first-child"));
 for (const [key, label, run] of [
   ["j", "Next row", () => move(rows(), 1)],
@@ -359,7 +365,10 @@ for (const [key, label, run] of [
   ["#", "Jump to an event", () => { field.value = "#"; field.focus(); }],
   ["m", "Write a message", () => document.getElementById("message").focus()],
   ["y", "Copy the row's link", () => navigator.clipboard?.writeText(`${location.origin}${address}?at=${seq()}#e${seq()}`)],
-]) keys.bind?.(key, label, run);
+  ["f", "Fork from here", () => openFork(`${address}/fork?at=${seq()}`)],
+  ["F", "Fork beside", () => openFork(`${address}/fork?at=${seq()}&beside=1`)],
+  ["c", "Mark for comparison; in another conversation: compare", mark],
+]) bind(key, label, run);
 
 begin();
 if (log.dataset.at !== "") jump(Number(log.dataset.at));
