@@ -18,7 +18,7 @@ from page import own, rewrite
 
 HERE = Path(__file__).parent
 
-ON_REQUEST = frozenset({"peers", "server_load"})
+ON_REQUEST = frozenset({"peers", "server_load", "storm"})
 """Benchmarks that take minutes, or install packages from the network."""
 
 _NO_BENCHMARKS = frozenset({"__main__", "agent_servers", "harness", "light_client", "page", "talk", "targets"})

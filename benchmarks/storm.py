@@ -35,7 +35,13 @@ from bough.web.page import mount
 from harness import ON_DISK, Figure, print_note
 
 CHROMIUM = "/usr/bin/chromium"
-FLAGS = ("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-dev-shm-usage")
+FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-dev-shm-usage",
+)
 MAX_ELEMENTS_A_SCREEN = 400
 MAX_CHUNKS = 12
 CONVERSATIONS = 3
@@ -85,8 +91,8 @@ def make_event(seq: int) -> Event:
 
 
 @contextmanager
-def serve_conversations(folder: Path, events: int) -> Iterator[Server]:
-    """Serve three conversations, the first with so many events, the others with some hundred."""
+def serve_conversations(folder: Path, events: int, others: int = 500) -> Iterator[Server]:
+    """Serve three conversations, the first with so many events, the others with `others`."""
     settings = Settings.load(home=folder / "home", env={}, cwd=folder)
     options = ServerSettings(shutdown_seconds=1)
     app = create_app(settings, server=options)
@@ -103,7 +109,7 @@ def serve_conversations(folder: Path, events: int) -> Iterator[Server]:
             for number in range(CONVERSATIONS):
                 made = client.post("/api/conversations", json={"agent": {"model": "offline"}})
                 server.ids.append(UUID(made.raise_for_status().json()["id"]))
-                server.call(server.fill(server.ids[number], 500 if number else events))
+                server.call(server.fill(server.ids[number], others if number else events))
         yield server
     finally:
         app.state.stop()
@@ -151,9 +157,7 @@ class Tab:
         """Jump to an event, and wait for its row."""
         self.page.locator("#find").fill(f"#{seq}")
         self.page.keyboard.press("Enter")
-        self.page.wait_for_function(
-            f"() => document.getElementById('e{seq}')?.contains(document.activeElement)"
-        )
+        self.page.wait_for_function(f"() => document.getElementById('e{seq}')?.contains(document.activeElement)")
         self.settle()
 
     def wait_for(self, seq: int) -> None:
@@ -264,10 +268,13 @@ def main() -> None:
     parser.add_argument("--arrivals", type=int, default=600, help="events that arrive, over all conversations")
     parser.add_argument("--rate", type=float, default=20, help="arrivals a second")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=ON_DISK) as folder, open_browser() as open_context:
-        with serve_conversations(Path(folder), options.events) as server:
-            for figure in weather(server, open_context(), options.events, options.arrivals, options.rate):
-                figure.report()
+    with (
+        tempfile.TemporaryDirectory(dir=ON_DISK) as folder,
+        open_browser() as open_context,
+        serve_conversations(Path(folder), options.events) as server,
+    ):
+        for figure in weather(server, open_context(), options.events, options.arrivals, options.rate):
+            figure.report()
     print_note("storm: elements bounded, place kept, nothing loaded again, no row twice")
 
 

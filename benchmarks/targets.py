@@ -127,4 +127,9 @@ TARGETS: Mapping[str, Target] = {
     "startup: bough --version": Target(150, unit="ms"),
     "startup: bough conv list": Target(250, unit="ms"),
     "budget: 64 conversations that share one": Target(1.1),
+    "web: first paint of 10000 events, beyond 1.5 times its route": Target(100, unit="ms"),
+    "web: first paint of a tree of 1000, to its route": Target(300, unit="ms"),
+    "web: first visit of a timeline, compressed": Target(120, unit="KB"),
+    "web: an event on the screen at 20 a second, 95th percentile": Target(100, unit="ms"),
+    "web: memory of the scripts with 100000 events": Target(80, unit="MB"),
 }

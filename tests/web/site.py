@@ -112,6 +112,7 @@ def open_site(
     key: str | None = None,
     server: dict[str, Any] | None = None,
     steps: int = 2000,
+    answer: Callable[[Asked], Any] = follow_message,
 ) -> Generator[Site]:
     """Serve with a home in `folder`.
 
@@ -119,11 +120,12 @@ def open_site(
         key: The key of the site's client.
         server: Fields of the server's settings.
         steps: The maximum number of requests to the model.
+        answer: What the model does with each of them.
     """
     settings = Settings.load(home=folder / "home", env={}, cwd=folder, policy="allow")
     if store is not None:
         settings = Settings.load(home=folder / "home", env={}, cwd=folder, policy="allow", store=store)
-    agent = AgentSpec(name="default", model=ScriptedModel([follow_message] * steps), skills=(), workspace_access="run")
+    agent = AgentSpec(name="default", model=ScriptedModel([answer] * steps), skills=(), workspace_access="run")
     running = Running(settings, ServerSettings(shutdown_seconds=5, **(server or {})), [agent])
     mount(running.app)
     with running:

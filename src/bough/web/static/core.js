@@ -1,5 +1,7 @@
 // What every screen needs: requests with the token, HTML of this server as nodes, dialogs, times, the theme, updates.
 const $ = (selector, root = document) => root.querySelector(selector);
+/** @param {string} id */
+export const byId = (id) => document.getElementById(id);
 const meta = (name) => $(`meta[name=${name}]`)?.content ?? "";
 
 /** Make an element. @param {string} tag @param {object} [properties] */
@@ -76,7 +78,7 @@ async function askForKey() {
 
 /** Tell readers of screens, politely or at once. @param {string} text */
 export function announce(text, urgent = false) {
-  const region = document.getElementById(urgent ? "urgent" : "polite");
+  const region = byId(urgent ? "urgent" : "polite");
   if (region) region.textContent = text;
 }
 
@@ -108,7 +110,7 @@ export function showDialog(dialog) {
 }
 
 function banner(id, text, action, run) {
-  let box = document.getElementById(id);
+  let box = byId(id);
   if (!text) return box?.remove();
   if (!box) {
     box = make("p", { id, className: "banner" });
@@ -226,7 +228,7 @@ export const readPage = async (response) => fragment(await response.text());
 
 /** Show how many conversations wait for a person. @param {number} count */
 export function showWaiting(count) {
-  const mark = document.getElementById("waiting-count");
+  const mark = byId("waiting-count");
   if (!mark) return;
   const before = mark.hidden ? 0 : Number(mark.firstElementChild.textContent);
   mark.hidden = count === 0;
@@ -236,7 +238,7 @@ export function showWaiting(count) {
 }
 
 function makeThemeSwitch() {
-  const button = document.getElementById("theme-switch");
+  const button = byId("theme-switch");
   if (!button) return;
   const root = document.documentElement, order = ["system", "light", "dark"];
   const show = () => button.setAttribute("aria-label", `Theme: ${root.dataset.theme ?? "system"}`);

@@ -1,5 +1,5 @@
 // Fork: the form as a dialog over the screen, told again what it inherits when a choice changes.
-import { make, readPage, request, showDialog } from "./core.js";
+import { byId, make, readPage, request, showDialog } from "./core.js";
 
 const load = async (url) => readPage(await request(url, { headers: { Accept: "text/html" } }));
 
@@ -38,7 +38,7 @@ export async function openFork(url) {
   }
 }
 
-const form = document.getElementById("fork-form");
+const form = byId("fork-form");
 if (form) watch(form);
 else document.addEventListener("click", (event) => {
   const link = event.target.closest?.('a[href*="/fork"]');

@@ -1,8 +1,8 @@
 // The list of conversations: rows stay up to date where they are; new ones are announced, never put under the pointer.
-import { announce, keepOpen, readPage, showTimes, showWaiting } from "./core.js";
+import { announce, byId, keepOpen, readPage, showTimes, showWaiting } from "./core.js";
 import { bind, rove } from "./keys.js";
 
-const table = document.getElementById("rows");
+const table = byId("rows");
 const words = {
   waiting_for_confirmation: ["waiting", "wait", "warn"], running: ["running", "run", "run spin"], finished: ["done", "done", ""],
   error: ["failed", "fail", "bad"], stuck: ["stuck", "fail", "bad"],
@@ -33,7 +33,7 @@ function show(change) {
 
 function tellNew(change) {
   unseen.add(change.id);
-  const news = document.getElementById("news");
+  const news = byId("news");
   news.hidden = false;
   news.firstElementChild.textContent = `${unseen.size} new or changed, show`;
   announce(news.textContent);
@@ -57,5 +57,5 @@ bind("c", "Mark for comparison; twice compares", () => {
   const mark = document.activeElement?.closest("tr")?.querySelector("input");
   if (!mark) return;
   mark.checked = !mark.checked;
-  if (document.querySelectorAll("#pick input:checked").length === 2) document.getElementById("pick").requestSubmit();
+  if (document.querySelectorAll("#pick input:checked").length === 2) byId("pick").requestSubmit();
 });

@@ -1,11 +1,11 @@
 // The timeline: a window of chunks that touch the screen, rows as they come, jumps, search and keys.
-import { announce, fragment, make, request } from "./core.js";
+import { announce, byId, fragment, make, request } from "./core.js";
 import { openFork } from "./fork.js";
 import { bind } from "./keys.js";
 import { follow } from "./stream.js";
 
 const SIZE = 50, WHOLE = 400, MAX_PIXELS = 8e6, MIN_CHUNK = 100, NEAR_END = 80;
-const log = document.getElementById("log");
+const log = byId("log");
 const id = log.dataset.id;
 const address = `/c/${id}`;
 const isFiltered = log.dataset.kinds !== "all";
@@ -17,6 +17,7 @@ const heights = new Float32Array(Math.ceil(head / SIZE) + 4096);
 let measured = 0, known = 0, version = 0, isWindowed = false, busy = false, again = false;
 const above = make("div"), below = make("div");
 const bodies = new WeakMap();
+const box = (element) => element.getBoundingClientRect(), topOf = (element) => box(element).top;
 const count = () => Math.max(1, Math.ceil(head / SIZE));
 
 function estimate() {
@@ -24,11 +25,12 @@ function estimate() {
   return Math.max(MIN_CHUNK, Math.min(mean, (MAX_PIXELS - measured) / Math.max(1, count() - known)));
 }
 
-function top(n) {
+/** The height of the chunks with `from <= n < to`. */
+function span(from, to) {
   const guess = estimate();
-  let y = 0;
-  for (let i = 0; i < n; i++) y += heights[i] || guess;
-  return y;
+  let sum = 0;
+  for (let n = from; n < to; n++) sum += heights[n] || guess;
+  return sum;
 }
 
 /** The chunk at a height below the log's beginning, and how far into it. */
@@ -44,7 +46,7 @@ function find(y) {
 }
 
 function measure(n, chunk) {
-  const height = chunk.getBoundingClientRect().height;
+  const { height } = box(chunk);
   if (Math.abs(height - heights[n]) < 0.5) return;
   if (heights[n]) measured -= heights[n];
   else known++;
@@ -77,14 +79,14 @@ async function load(n) {
   return chunk;
 }
 
-/** Put chunks into the page and take out the others. */
-async function show(first, last, anchor) {
+/** Put chunks into the page and take out the others. What is read keeps its place; `restore` finds it if no row is held. */
+async function show(first, last, restore) {
   const own = ++version, missing = [];
   for (let n = first; n <= last; n++) if (!chunks.has(n)) missing.push(n);
   if (missing.length) log.setAttribute("aria-busy", "true");
   const loaded = await Promise.all(missing.map(load)).finally(() => own === version && log.removeAttribute("aria-busy"));
   if (own !== version) return;
-  const focused = document.activeElement?.closest?.(".chunk");
+  const focused = document.activeElement.closest(".chunk"), back = hold() ?? restore;
   for (const [n, chunk] of chunks) {
     if (n >= first && n <= last || chunk === focused) continue;
     chunk.remove();
@@ -93,37 +95,37 @@ async function show(first, last, anchor) {
   missing.forEach((n, i) => chunks.has(n) || chunks.set(n, loaded[i]));
   const held = [...chunks.keys()].sort((a, b) => a - b);
   for (const n of held) if (chunks.get(n).parentNode !== log) log.insertBefore(chunks.get(n), next(held, n));
-  for (const n of held) measure(n, chunks.get(n));
-  space(held);
-  if (anchor && chunks.has(anchor[0])) {
-    const chunk = chunks.get(anchor[0]).getBoundingClientRect();
-    scrollBy(0, chunk.top + anchor[1] * chunk.height - anchor[2]);
-  }
+  arrange();
+  back?.();
 }
 
 const next = (held, n) => chunks.get(held.find((other) => other > n && chunks.get(other).parentNode === log)) ?? below;
 
-function space(held) {
-  const guess = estimate();
-  let rest = 0, gap = 0;
-  for (let i = held[held.length - 1] + 1; i < count(); i++) rest += heights[i] || guess;
-  above.style.height = `${top(held[0])}px`;
-  below.style.height = `${rest}px`;
+/** Measure the chunks of the page, and put space between them for those that are not in it. */
+function arrange() {
+  const held = [...chunks.keys()].sort((a, b) => a - b);
+  for (const n of held) measure(n, chunks.get(n));
+  above.style.height = `${span(0, held[0])}px`;
+  below.style.height = `${span(held[held.length - 1] + 1, count())}px`;
   held.forEach((n, i) => { // a focused row far away keeps its place by a margin
-    gap = 0;
-    for (let j = (held[i - 1] ?? n - 1) + 1; j < n; j++) gap += heights[j] || guess;
+    const gap = i && span(held[i - 1] + 1, n);
     chunks.get(n).style.marginTop = gap ? `${gap}px` : "";
   });
 }
 
-/** The place that is read: a chunk, how far into it, and where on the screen that is. */
-function place() {
-  for (const [n, chunk] of chunks) {
-    const box = chunk.getBoundingClientRect();
-    if (box.top <= 80 && box.bottom > 80) return [n, (80 - box.top) / box.height, 80];
+/** Note the row that is read, the focused or else the first on the screen; what is returned puts it back to its place. */
+function hold() {
+  let row = document.activeElement.closest("article.row");
+  if (!row || topOf(row) < 0 || topOf(row) > innerHeight) {
+    const isBelow = (element) => box(element).bottom > 80;
+    const chunk = [...chunks.values()].find((element) => topOf(element) <= 80 && isBelow(element));
+    row = [...(chunk?.querySelectorAll("article.row") ?? [])].find(isBelow);
   }
-  return null;
+  if (!row) return null;
+  const top = topOf(row);
+  return () => row.isConnected && scrollBy(0, topOf(row) - top);
 }
+let reading = null;
 
 async function settle() {
   if (!isWindowed) return;
@@ -135,16 +137,20 @@ async function settle() {
   try {
     do {
       again = false;
-      const y = Math.max(0, -log.getBoundingClientRect().top), screen = innerHeight;
+      const y = Math.max(0, -topOf(log)), screen = innerHeight;
       const first = find(Math.max(0, y - screen))[0], last = find(y + 2 * screen)[0];
       const [n, fraction] = find(y);
       const isComplete = [...Array(last - first + 1).keys()].every((i) => chunks.has(first + i));
-      if (!isComplete || chunks.size > last - first + 3) await show(first, last, place() ?? [n, fraction, 0]);
+      if (!isComplete || chunks.size > last - first + 3) await show(first, last, () => {
+        const chunk = chunks.get(n);
+        if (chunk) scrollBy(0, topOf(chunk) + fraction * box(chunk).height);
+      });
     } while (again);
   } catch (problem) {
     announce(problem.title ?? "The events cannot be read now.", true);
   } finally {
     busy = false;
+    reading = hold();
   }
 }
 
@@ -156,15 +162,13 @@ function begin() {
   log.prepend(above);
   log.append(below);
   for (const chunk of chunks.values()) fold(chunk);
-  const held = [...chunks.keys()].sort((a, b) => a - b);
-  for (const n of held) measure(n, chunks.get(n));
-  space(held);
+  arrange();
 }
 
 /** The row of an event; if its own element is folded away, the row before it contains it. */
 function row(seq) {
-  const own = document.getElementById(`e${seq}`);
-  if (own?.dataset.in) return document.getElementById(`e${own.dataset.in}`) ?? own;
+  const own = byId(`e${seq}`);
+  if (own?.dataset.in) return byId(`e${own.dataset.in}`) ?? own;
   const before = () => [...(chunks.get(Math.floor(seq / SIZE))?.querySelectorAll("article.row") ?? [])]
     .filter((element) => Number(element.id.slice(1)) <= seq).pop();
   return own ?? before();
@@ -174,12 +178,10 @@ function row(seq) {
 export async function jump(seq) {
   seq = Math.max(0, Math.min(seq, head - 1));
   const n = Math.floor(seq / SIZE);
-  if (isWindowed && !chunks.has(n)) await show(Math.max(0, n - 1), Math.min(count() - 1, n + 1));
-  let element = row(seq);
-  if (element?.dataset.in) {
-    await show(Math.floor(Number(element.dataset.in) / SIZE), n);
-    element = row(seq);
-  }
+  // Arrivals and scrolling may change the window while the chunks are loaded.
+  for (let tries = 9; isWindowed && !chunks.has(n) && tries; tries--) await show(Math.max(0, n - 1), Math.min(count() - 1, n + 1));
+  const element = row(seq);
+  if (element?.dataset.in) return jump(Number(element.dataset.in));
   if (!element) return void (location.href = `${address}?at=${seq}#e${seq}`);
   const details = element.closest("details") ?? element.querySelector(":scope > details");
   if (details) details.open = true;
@@ -195,8 +197,9 @@ function focus(element) {
 }
 
 // Rows as they come. A row replaces the one of its id; a new one goes to the end of its turn.
+const toEnd = () => scrollTo(0, document.documentElement.scrollHeight);
 const isAtEnd = () => document.documentElement.scrollHeight - innerHeight - scrollY < NEAR_END;
-const news = document.getElementById("news");
+const news = byId("news");
 let unseen = 0;
 
 function take(batch, from, to) {
@@ -206,10 +209,9 @@ function take(batch, from, to) {
   dropDraft();
   head = Math.max(head, to + 1);
   for (const chunk of [...batch.querySelectorAll(".chunk")]) merge(chunk, from, hadTail);
-  if (isWindowed) for (const [n, chunk] of chunks) measure(n, chunk);
+  if (isWindowed) arrange();
   else if (head > WHOLE) begin();
-  if (isWindowed) space([...chunks.keys()].sort((a, b) => a - b));
-  if (wasAtEnd) scrollTo(0, document.documentElement.scrollHeight);
+  if (wasAtEnd) toEnd();
   else tell(to - from + 1);
   settle();
 }
@@ -226,7 +228,7 @@ function merge(chunk, from, hadTail) {
   for (const section of [...chunk.children]) {
     let turn = target?.querySelector(`section[data-turn="${section.dataset.turn}"]`);
     for (const child of [...section.children]) {
-      const present = document.getElementById(child.id);
+      const present = byId(child.id);
       if (present) {
         copyOpen(present, child);
         present.replaceWith(child);
@@ -257,7 +259,7 @@ function tell(added) {
 news.addEventListener("click", async (event) => {
   event.preventDefault();
   await jump(head - 1);
-  scrollTo(0, document.documentElement.scrollHeight);
+  toEnd();
 });
 addEventListener("scroll", () => {
   if (isAtEnd()) {
@@ -266,7 +268,15 @@ addEventListener("scroll", () => {
   }
   requestAnimationFrame(settle);
 }, { passive: true });
-addEventListener("resize", settle);
+addEventListener("resize", () => {
+  if (isWindowed) { // rows of another width have other heights
+    heights.fill(0);
+    measured = known = 0;
+    arrange();
+    reading?.();
+  }
+  settle();
+});
 
 // Text as it comes, in a row of its own until the event replaces it.
 let draft = null;
@@ -280,24 +290,23 @@ function write({ kind, text }) {
     log.insertBefore(draft, isWindowed ? below : null);
   }
   draft.lastElementChild.append(text);
-  if (wasAtEnd) scrollTo(0, document.documentElement.scrollHeight);
+  if (wasAtEnd) toEnd();
 }
 function dropDraft() {
   draft?.remove();
   draft = null;
 }
 
-const status = () => document.getElementById("status");
 function setState(nodes) {
-  const fresh = nodes.firstElementChild, wasRunning = "running" in status().dataset;
-  status().replaceWith(fresh);
+  const old = byId("status"), fresh = nodes.firstElementChild, wasRunning = "running" in old.dataset;
+  old.replaceWith(fresh);
   const isRunning = "running" in fresh.dataset;
   if (wasRunning && !isRunning) announce(fresh.textContent.trim().replace(/\s+/g, " "));
   document.querySelectorAll(".talk .quiet").forEach((button) => (button.hidden = !isRunning));
 }
 
 // Search: n of m, from the whole log.
-const field = document.getElementById("find"), counter = document.getElementById("matches");
+const field = byId("find"), counter = byId("matches");
 let matches = [], current = -1, searching = 0;
 async function search(text) {
   const own = ++searching;
@@ -336,8 +345,8 @@ field.form.addEventListener("change", (event) => event.target.name === "kinds" &
 
 // Keys: they act on the focused row, or the first on the screen.
 const rows = (selector = ".row") => [...log.querySelectorAll(`article${selector}`)];
-const here = () => document.activeElement?.closest?.("article.row") ??
-  rows().find((element) => element.getBoundingClientRect().bottom > 80);
+const here = () => document.activeElement.closest("article.row") ??
+  rows().find((element) => box(element).bottom > 80);
 function move(list, by) {
   const from = here();
   const order = (element) => from.compareDocumentPosition(element) & (by > 0 ? 4 : 2);
@@ -363,7 +372,7 @@ for (const [key, label, run] of [
   ["[", "Previous turn", () => move(turns(), -2)],
   ["o", "Open or close the row", () => here()?.querySelector("summary")?.click()],
   ["#", "Jump to an event", () => { field.value = "#"; field.focus(); }],
-  ["m", "Write a message", () => document.getElementById("message").focus()],
+  ["m", "Write a message", () => byId("message").focus()],
   ["y", "Copy the row's link", () => navigator.clipboard?.writeText(`${location.origin}${address}?at=${seq()}#e${seq()}`)],
   ["f", "Fork from here", () => openFork(`${address}/fork?at=${seq()}`)],
   ["F", "Fork beside", () => openFork(`${address}/fork?at=${seq()}&beside=1`)],
@@ -372,7 +381,7 @@ for (const [key, label, run] of [
 
 begin();
 if (log.dataset.at !== "") jump(Number(log.dataset.at));
-else if (!location.hash || location.hash === "#talk") scrollTo(0, document.documentElement.scrollHeight);
+else if (!location.hash || location.hash === "#talk") toEnd();
 follow({
   id,
   last: Number(log.dataset.last),
