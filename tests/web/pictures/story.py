@@ -38,6 +38,12 @@ def total(path):
 if __name__ == "__main__":
     print(f"{total('sales.csv'):.2f}")
 """
+_LOADER = """import csv
+
+
+def load(path):
+    return [float(row["amount"]) for row in csv.DictReader(open(path))]
+"""
 _REPORT = """The file is **complete**: four orders in three regions, no value is missing.
 
 | column | type | values |
@@ -71,7 +77,7 @@ _STEPS: Mapping[str, Sequence[Any]] = {
         tool_call(
             "write_file",
             path="load.py",
-            content="import csv\n\n\ndef load(path):\n    return [float(row['amount']) for row in csv.DictReader(open(path))]\n",
+            content=_LOADER,
         ),
         tool_call(
             "edit_file",
@@ -101,8 +107,10 @@ def follow_story(asked: Asked) -> Any:
     if isinstance(step, Exception):
         raise step
     usage = RequestUsage(input_tokens=_TOKENS[min(done, 3)], output_tokens=180 + 90 * done, cache_read_tokens=1_800)
-    part = TextPart(step) if isinstance(step, str) else step
-    return ModelResponse([part], usage=usage, model_name="claude-sonnet-4-5", provider_name="anthropic")
+    part, reason = (TextPart(step), "stop") if isinstance(step, str) else (step, "tool_call")
+    return ModelResponse(
+        [part], usage=usage, model_name="claude-sonnet-4-5", provider_name="anthropic", finish_reason=reason
+    )
 
 
 def tell_story(site: Site) -> Stories:

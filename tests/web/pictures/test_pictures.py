@@ -33,8 +33,13 @@ SCREENS: Mapping[str, Callable[[Stories], str]] = {
     "sign-in": lambda story: "/enter/nothing",
     "not-found": lambda story: "/nothing/is/here",
 }
-# Moments and durations differ from run to run; in a picture they would only be noise.
+# The fonts that CI installs, so that a picture does not depend on the machine.
+_FONTS = ":root{font-family:Inter}code,kbd,pre,.nums,textarea[spellcheck]{font-family:'JetBrains Mono'}"
+# Moments and folders differ from run to run; in a picture they would only be noise.
 _FREEZE = """() => {
+    document.querySelectorAll(".side dt").forEach((name) => {
+        if (name.textContent === "Workspace") name.nextElementSibling.textContent = "~/shop";
+    });
     document.querySelectorAll("time").forEach((time) => {
         time.textContent = time.textContent.includes("ago") || time.matches(".ask time") ? "2 min ago" : "17:55:02";
     });
@@ -69,9 +74,12 @@ def test_pictures_of_every_screen(
     folder = Path(FOLDER or tmp_path) / "web"
     folder.mkdir(parents=True, exist_ok=True)
     viewport = dict(zip(("width", "height"), SIZES[width], strict=True))
-    page = new_page(quiet=False, viewport=viewport, color_scheme=scheme, reduced_motion="reduce", locale="en-GB")
+    page = new_page(
+        quiet=False, viewport=viewport, color_scheme=scheme, reduced_motion="reduce", locale="en-GB", bypass_csp=True
+    )
     for name, address in SCREENS.items():
         page.goto(story_site.url + address(story))
+        page.add_style_tag(content=_FONTS)
         page.evaluate(_FREEZE)
         page.evaluate("document.fonts.ready")
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{name} is wider than the screen"
