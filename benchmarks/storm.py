@@ -13,7 +13,7 @@ import argparse
 import asyncio
 import tempfile
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -91,7 +91,7 @@ def make_event(seq: int) -> Event:
 
 
 @contextmanager
-def serve_conversations(folder: Path, events: int, others: int = 500) -> Iterator[Server]:
+def serve_conversations(folder: Path, events: int, others: int = 500) -> Generator[Server]:
     """Serve three conversations, the first with so many events, the others with `others`."""
     settings = Settings.load(home=folder / "home", env={}, cwd=folder)
     options = ServerSettings(shutdown_seconds=1)
@@ -251,7 +251,7 @@ def _in_ms(values: list[float], floors: list[float]) -> tuple[list[float], list[
 
 
 @contextmanager
-def open_browser() -> Iterator[Callable[[], BrowserContext]]:
+def open_browser() -> Generator[Callable[[], BrowserContext]]:
     """Start Chromium, and yield what makes a profile of its own."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))

@@ -79,7 +79,7 @@ def measure_arrivals(server: Server, page: Page, id: UUID) -> float:
 
 def measure_heap(context: BrowserContext, page: Page) -> float:
     """Return the megabytes of the scripts' memory after a collection."""
-    session = context.new_cdp_session(page)
+    session: Any = context.new_cdp_session(page)
     session.send("HeapProfiler.collectGarbage")
     session.send("Performance.enable")
     metrics: list[dict[str, Any]] = session.send("Performance.getMetrics")["metrics"]
@@ -90,9 +90,13 @@ def measure_first_visit(context: BrowserContext, url: str) -> float:
     """Return the kilobytes that the first visit of a screen receives, compressed, with headers."""
     page = context.new_page()
     sizes: list[float] = []
-    session = context.new_cdp_session(page)
+
+    def note(event: dict[str, Any]) -> None:
+        sizes.append(event["encodedDataLength"])
+
+    session: Any = context.new_cdp_session(page)
     session.send("Network.enable")
-    session.on("Network.loadingFinished", lambda event: sizes.append(event["encodedDataLength"]))
+    session.on("Network.loadingFinished", note)
     page.goto(url)
     page.close()
     return sum(sizes) / 1e3

@@ -6,6 +6,7 @@ import base64
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Page
@@ -34,7 +35,7 @@ SCREENS: Mapping[str, Callable[[Stories], str]] = {
     "not-found": lambda story: "/nothing/is/here",
 }
 # The fonts that CI installs, so that a picture does not depend on the machine.
-_FONTS = ":root{font-family:Inter}code,kbd,pre,.nums,textarea[spellcheck]{font-family:'JetBrains Mono'}"
+_FONTS = ":root{font-family:Inter;--mono:.8125rem/1.25rem 'JetBrains Mono'}"
 # Moments and folders differ from run to run; in a picture they would only be noise.
 _FREEZE = """() => {
     document.querySelectorAll(".side dt").forEach((name) => {
@@ -59,7 +60,7 @@ def story(story_site: Site) -> Stories:
 
 def draw(page: Page, path: Path) -> int:
     """Write what the screen shows as WebP, and return its size."""
-    session = page.context.new_cdp_session(page)
+    session: Any = page.context.new_cdp_session(page)
     data = session.send("Page.captureScreenshot", {"format": "webp", "quality": 90})["data"]
     picture = base64.b64decode(data)
     path.write_bytes(picture)
