@@ -108,23 +108,56 @@ ANSWERS = [
 ]
 """The other commands: each works or refuses with a message, a hint and a documented exit code."""
 
+_UV = Path(sys.executable).with_name("uv")
 _CASES = """{"eval_cases": [{"eval_id": "greets", "conversation": [
   {"user_content": {"parts": [{"text": "hello"}]}, "final_response": {"parts": [{"text": "hi"}]}}]}]}"""
 
 
+_VISIT = r"""
+import json, re, socket, subprocess, sys
+from http.cookiejar import CookieJar
+from urllib.request import HTTPCookieProcessor, ProxyHandler, Request, build_opener
+
+try:
+    socket.create_connection(("192.0.2.1", 80), timeout=5)
+except OSError as error:
+    network = error.strerror
+opener = build_opener(HTTPCookieProcessor(CookieJar()), ProxyHandler({}))
+with subprocess.Popen([sys.argv[1], "web", "-", "--no-open"], stdout=subprocess.PIPE, text=True) as process:
+    address = process.stdout.readline().strip()
+    page = opener.open(Request(address, headers={"Accept": "text/html"})).read().decode()
+    base = address.partition("/enter/")[0]
+    files = sorted(set(re.findall(r'(?:src|href)="(/static/[^"#]+)"', page)))
+    sizes = {file.rpartition("/")[2]: len(opener.open(base + file).read()) for file in files}
+    process.terminate()
+print(json.dumps({"network": network, "title": re.findall("<title>(.*?)</title>", page), "sizes": sizes,
+                  "others": re.findall(r"(?:src|href)=.https?:[^ ]*", page)}))
+"""
+
+
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The `bough` of an environment into which the wheel was installed, with nothing beside what it requires."""
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of this repository."""
     folder = tmp_path_factory.mktemp("wheel")
-    uv = Path(sys.executable).with_name("uv")
     constraints = ["--build-constraints", ROOT / "requirements-dev.txt"]
-    subprocess.run([uv, "build", "-q", "--wheel", *constraints, "--out-dir", folder / "dist", ROOT], check=True)
-    subprocess.run([uv, "venv", "-q", "--python", sys.executable, folder / "env"], check=True)
-    (wheel,) = (folder / "dist").glob("*.whl")
-    python = folder / "env" / "bin" / "python"
-    constraints = ["-c", ROOT / "requirements.txt"]
-    subprocess.run([uv, "pip", "install", "-q", "--python", python, *constraints, wheel], check=True)
+    subprocess.run([_UV, "build", "-q", "--wheel", *constraints, "--out-dir", folder, ROOT], check=True)
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+def install(wheel: Path, folder: Path, extra: str = "") -> Path:
+    """Install a wheel into an environment with nothing beside what it requires, and return its `bough`."""
+    subprocess.run([_UV, "venv", "-q", "--python", sys.executable, folder], check=True)
+    python = folder / "bin" / "python"
+    constraints = ["-c", ROOT / ("requirements-dev.txt" if extra else "requirements.txt")]
+    subprocess.run([_UV, "pip", "install", "-q", "--python", python, *constraints, f"{wheel}{extra}"], check=True)
     return python.with_name("bough")
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The `bough` of an environment into which the wheel was installed without an extra."""
+    return install(wheel, tmp_path_factory.mktemp("env") / "env")
 
 
 @pytest.fixture
@@ -162,3 +195,16 @@ def test_every_command_is_run(run: Callable[..., Result]) -> None:
     tried = {" ".join(command[: 2 if commands.get(command[0]) else 1]) for command in (*WORKS, *ANSWERS)}
     tried |= {" ".join(command[: 2 if commands.get(command[0]) else 1]) for command, _ in NEEDS_AN_EXTRA}
     assert names - tried == {"run"}, "`run` is tried first"
+
+
+@pytest.mark.needs("bubblewrap")
+def test_the_page_is_served_without_a_network(wheel: Path, person: Person, tmp_path: Path) -> None:
+    bough = install(wheel, tmp_path / "env", "[server]")
+    assert person.try_command([bough, "run", "hello"]).code == 0
+    alone = ["bwrap", "--dev-bind", "/", "/", "--unshare-net"]
+    visit = person.try_command([*alone, bough.with_name("python"), "-c", _VISIT, bough])
+    assert visit.code == 0, visit
+    seen = visit.json()
+    assert seen["network"] == "Network is unreachable"
+    assert (seen["title"], seen["others"]) == (["hello: bough"], [])
+    assert {"timeline.js", "core.js", "icons.svg"} <= set(seen["sizes"]) and min(seen["sizes"].values()) > 100
