@@ -234,7 +234,8 @@ def weather(server: Server, context: BrowserContext, events: int, arrivals: int,
         tab.settle()
         tab.check()
     assert end.page.evaluate("document.documentElement.scrollHeight - innerHeight - scrollY") < 80, "the end moved away"
-    reader.jump(heads[first] - 1)
+    reader.page.wait_for_function(f"() => (scrollTo(0, 1e9), document.getElementById('e{heads[first] - 1}'))")
+    reader.settle()
     reader.check()
     with httpx2.Client(base_url=server.url, timeout=60, trust_env=False) as client:
         floors: list[float] = []

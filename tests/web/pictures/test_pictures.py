@@ -35,7 +35,7 @@ SCREENS: Mapping[str, Callable[[Stories], str]] = {
     "not-found": lambda story: "/nothing/is/here",
 }
 # The fonts that CI installs, so that a picture does not depend on the machine.
-_FONTS = ":root{font-family:Inter;--mono:.8125rem/1.25rem 'JetBrains Mono'}"
+_FONTS = "html body{font-family:Inter}:root{--mono:.8125rem/1.25rem 'JetBrains Mono'}"
 # Moments and folders differ from run to run; in a picture they would only be noise.
 _FREEZE = """() => {
     document.querySelectorAll(".side dt").forEach((name) => {
