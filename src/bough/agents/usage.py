@@ -100,12 +100,21 @@ def estimate_cost(
     """Return what a request costs if it uses so many tokens, none of them cached; None if the price is not known."""
     if isinstance(model, OfflineModel | ReplayModel):
         return 0.0
+    return estimate_named_cost(
+        model.system, model.model_name, prices, input_tokens=input_tokens, output_tokens=output_tokens
+    )
+
+
+def estimate_named_cost(
+    provider: str, name: str, prices: Mapping[str, Price], *, input_tokens: int, output_tokens: int
+) -> float | None:
+    """Return what `estimate_cost` returns, for the model of a provider by its name."""
     # Looked up with a response, like the cost of a real one: the price list also has rules for the names of a provider.
     response = ModelResponse(
         parts=[],
         usage=RequestUsage(input_tokens=input_tokens, output_tokens=output_tokens),
-        model_name=model.model_name,
-        provider_name=model.system,
+        model_name=name,
+        provider_name=provider or None,
     )
     return _calculate_cost(response, prices)
 

@@ -1,21 +1,39 @@
-"""Changing the model of a conversation, with its address and key."""
+"""The model of a conversation: changing it, with its address and key, and what its next request costs."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from uuid import UUID
 
 from pydantic_ai.models import Model
 
 from bough.agents.spec import AgentSpec
+from bough.agents.usage import estimate_named_cost
 from bough.conversation.agent import require_prices, resolve_spec, resolve_spec_model
 from bough.conversation.fork.model_key import is_same_recipient
+from bough.conversation.log.state import State
 from bough.errors import Conflict
 from bough.events.model import StateChanged
 from bough.guard import limits_from_json
 from bough.server.access import Access
 from bough.server.auth.sealed import MODEL_KEY
 from bough.server.conversations.conversation import open_conversation
+from bough.settings import Price
 from bough.types import JsonObject
+
+
+def estimate_next_request(state: State, prices: Mapping[str, Price]) -> float | None:
+    """Return what the next request of a conversation costs at most, in USD; None if it is not known.
+
+    It sends what the latest one sent, and that one's answer; the provider's cache may make it cheaper. The answer is
+    expected to be as long as the conversation's answers are on average.
+    """
+    provider, _, name = str(state.agent.get("model") or "").rpartition(":")
+    if not state.request_tokens or not name:
+        return None
+    answer = state.own.output_tokens // max(1, state.own.requests)
+    sent = state.request_tokens + answer
+    return estimate_named_cost(provider, name, prices, input_tokens=sent, output_tokens=answer)
 
 
 async def change_model(access: Access, id: UUID, model: str, base_url: str | None, api_key: str | None) -> None:

@@ -15,6 +15,7 @@ from bough.html.rows import CallRow, ErrorRow, MessageRow, StepRow
 from bough.server.bodies.conversations import ConversationQuery
 from bough.server.bodies.events import NewMessage
 from bough.server.conversations.log_part import find_text, find_turn_start, read_outline
+from bough.server.conversations.model import estimate_next_request
 from bough.server.routes.conversations import count_conversations
 from bough.server.routes.events import send_message
 from bough.server.routes.runs import interrupt_conversation, pause_conversation
@@ -64,7 +65,7 @@ async def _read(visit: Visit) -> dict[str, Any]:
         "outline": [_describe_turn(record) for record in outline],
         "setup": _list_setup(reader),
         "usage": _list_usage(reader, limits),
-        "status_line": _describe_context(state),
+        "status_line": _describe_context(visit, state),
         "tab": "timeline",
         "request_key": uuid4().hex,
         "branches": await count_conversations(ConversationQuery(root=reader.record.root), visit.access),
@@ -150,9 +151,13 @@ def _find_turn(chunks: list[Chunk], at: int | None) -> int:
     return numbers[-1] if numbers else 0
 
 
-def _describe_context(state: Any) -> str:
-    """Return how much the next request contains, as far as the provider counted the latest one."""
-    return f"Context {format_count(state.request_tokens)} tokens" if state.request_tokens else ""
+def _describe_context(visit: Visit, state: Any) -> str:
+    """Return how much the next request contains, as the provider counted the latest one, and what it costs at most."""
+    if not state.request_tokens:
+        return ""
+    context = f"Context {format_count(state.request_tokens)} tokens"
+    usd = estimate_next_request(state, visit.access.services.settings.prices)
+    return f"{context} · next request up to {format_usd(usd)}" if usd else context
 
 
 def _describe_turn(record: Any) -> dict[str, Any]:
