@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -204,7 +205,7 @@ def test_the_page_is_served_without_a_network(wheel: Path, person: Person, tmp_p
     alone = ["bwrap", "--dev-bind", "/", "/", "--unshare-net"]
     visit = person.try_command([*alone, bough.with_name("python"), "-c", _VISIT, bough])
     assert visit.code == 0, visit
-    seen = visit.json()
+    seen = json.loads(visit.stdout)
     assert seen["network"] == "Network is unreachable"
     assert (seen["title"], seen["others"]) == (["hello: bough"], [])
     assert {"timeline.js", "core.js", "icons.svg"} <= set(seen["sizes"]) and min(seen["sizes"].values()) > 100
