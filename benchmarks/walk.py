@@ -35,7 +35,7 @@ from server import serve_in_thread
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 PROMPT = "profile sales.csv"
 PACKAGE = str(Path(bough.__file__).parent) + "/"
-CHECKSUM = frozenset(f"events/stores/sqlite/connection.py:{name}" for name in ("_checksum_of", "_bytes_of"))
+CHECKSUM = frozenset(f"events/stores/sqlite/connection.py:{name}" for name in ("_compute_checksum", "_encode_value"))
 """The functions that compute the checksum of a row, once for each of its columns."""
 
 RESUME = dis.opmap["RESUME"]

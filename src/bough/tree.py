@@ -77,13 +77,13 @@ class Folder:
         """Close the descriptor of a deep folder while the walk is below it, to limit the open descriptors."""
         if self.depth >= _MAX_OPEN_DEPTH:
             if self._identity is None:
-                self._identity = identity_of(os.fstat(self.fd))
+                self._identity = identify(os.fstat(self.fd))
             os.close(self.fd)
             self.fd = -1
 
     def resume(self, fd: int) -> bool:
         """Take a newly opened descriptor; if it belongs to another folder, close it and return False."""
-        if identity_of(os.fstat(fd)) != self._identity:
+        if identify(os.fstat(fd)) != self._identity:
             os.close(fd)
             return False
         self.fd = fd
@@ -318,7 +318,7 @@ def _reopen_nearest(folder: Folder) -> Folder:
     return folder
 
 
-def identity_of(state: os.stat_result) -> tuple[int, int]:
+def identify(state: os.stat_result) -> tuple[int, int]:
     """Return the device and inode numbers, which together identify a file or folder."""
     return state.st_dev, state.st_ino
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Protocol, TypeAlias
 from uuid import UUID
@@ -48,6 +50,15 @@ class SystemClock:
     def monotonic(self) -> float:
         """Return seconds that never decrease."""
         return time.monotonic()
+
+
+def parse_arguments(arguments: Json) -> JsonObject:
+    """Return the arguments of a tool call as an object. Other values and invalid JSON are under the key `_`."""
+    value = arguments
+    if isinstance(arguments, str):
+        with suppress(ValueError):
+            value = json.loads(arguments or "{}")
+    return value if isinstance(value, dict) else {"_": value}  # pyright: ignore[reportUnknownVariableType]
 
 
 def require_type(value: object, kinds: type | tuple[type, ...], subject: str, hint: str) -> None:

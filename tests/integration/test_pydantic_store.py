@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from bough.conversation.adapters.message_log import id_of
+from bough.conversation.adapters.message_log import derive_id
 from bough.events import open_store
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -66,9 +66,9 @@ async def test_an_agent_saves_another_process_goes_on_and_forks(program: Any, tm
     assert went_on["requests"] == [2, 4], "what was used is carried on"
     assert went_on["scopes"] == ["anna", "anna"]
     store = await open_store(f"sqlite:///{tmp_path / 'log.db'}")
-    fork = await store.get(id_of(went_on["fork"]))
-    assert (fork.forked_from, fork.base) == (id_of("support/42"), 4), "the prefix is shared, not copied"
-    stored = [str(each.id) async for each in store.read(id_of("support/42")) if each.kind == "MessageStored"]
+    fork = await store.get(derive_id(went_on["fork"]))
+    assert (fork.forked_from, fork.base) == (derive_id("support/42"), 4), "the prefix is shared, not copied"
+    stored = [str(each.id) async for each in store.read(derive_id("support/42")) if each.kind == "MessageStored"]
     assert stored[:4] == talked["entries"]
     assert (await store.check()).findings == ()
     await store.aclose()

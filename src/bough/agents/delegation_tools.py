@@ -192,11 +192,11 @@ def describe_child(child: Child, *, max_bytes: int) -> JsonObject:
     """
     description: JsonObject = {"task_id": child.task_id, "agent": child.agent, "state": child.state}
     if child.state == "completed":
-        description["result"] = _shorten_middle(child.result if child.data is None else child.data, max_bytes)
+        description["result"] = shorten_middle(child.result if child.data is None else child.data, max_bytes)
     elif child.is_ended:
-        description |= {"code": child.code, "error": _shorten_middle(child.error, max_bytes // 4)}
+        description |= {"code": child.code, "error": shorten_middle(child.error, max_bytes // 4)}
         if child.result:
-            description["partial"] = _shorten_middle(child.result, max_bytes // 2)
+            description["partial"] = shorten_middle(child.result, max_bytes // 2)
     elif child.is_asking:
         description["request"] = child.request
     else:
@@ -222,8 +222,8 @@ def _report(value: Json, children: Sequence[Child]) -> ToolReturn:
     return ToolReturn(value, metadata={"tasks": ended})
 
 
-def _shorten_middle(value: Json, max_bytes: int) -> Json:
-    """Return a value; if it is longer than `max_bytes` as text, its beginning and end."""
+def shorten_middle(value: Json, max_bytes: int) -> Json:
+    """Return a value; if it is longer than `max_bytes` as text, that text with a note in place of its middle."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     data = text.encode("utf-8", "replace")
     if len(data) <= max_bytes:

@@ -68,7 +68,7 @@ AgentLike: TypeAlias = AgentSpec[Any] | AbstractAgent[Any, Any] | str
 """An agent argument: a spec, a PydanticAI agent, or a model string for the default agent."""
 
 
-def spec_of(agent: AgentLike | None) -> AgentSpec | None:
+def convert_agent(agent: AgentLike | None) -> AgentSpec | None:
     """Return the spec of an agent argument; None for None.
 
     Raises:
@@ -96,7 +96,7 @@ def apply_defaults(
     The default agent has the tools that its prompt describes, and runs commands only in a sandbox. Its risky calls wait
     for a person, unless a policy is given. Any other agent is returned unchanged.
     """
-    spec = spec_of(agent)
+    spec = convert_agent(agent)
     if agent is not None and not isinstance(agent, str):
         return cast(AgentSpec, spec), rules
     is_unsafe = settings.executor == "unsafe" if executor is None else executor.isolation is Isolation.NONE
@@ -113,7 +113,7 @@ def settle_spec(agent: AgentLike | None, settings: Settings) -> AgentSpec:
     An agent without a model gets the first of these: the model of the settings, `models.default` of the configuration,
     a model of the first provider with a key, the offline model.
     """
-    spec = with_default_model(spec_of(agent) or AgentSpec(discover_skills=True), settings)
+    spec = with_default_model(convert_agent(agent) or AgentSpec(discover_skills=True), settings)
     if isinstance(spec.model, Model):
         return spec
     name = resolve_spec(spec, settings).name
@@ -305,7 +305,7 @@ def read_recorded_spec(state: State, model: str | Model | None = None) -> AgentS
     return AgentSpec.model_validate(recorded)
 
 
-def blueprint_of(
+def make_blueprint(
     spec: AgentSpec,
     workspace: Path,
     settings: Settings,
@@ -339,7 +339,7 @@ def workspace_folder(path: str | Path) -> Path:
     return folder
 
 
-def title_of(text: str) -> str:
+def make_title(text: str) -> str:
     """Return the first line of a message, shortened to the length of a title."""
     line = next((line.strip() for line in text.splitlines() if line.strip()), "")
     return line if len(line) <= _TITLE_LENGTH else line[: _TITLE_LENGTH - 1].rstrip() + "…"

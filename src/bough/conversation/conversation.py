@@ -45,11 +45,11 @@ from bough.conversation.log.tool_result import encode_result, result_chars
 from bough.conversation.log.turns import Turn
 from bough.conversation.message import (
     add_inputs,
-    events_of,
     fetch_inputs,
     find_message,
     is_sent,
     make_hook_events,
+    make_message_events,
     refuse_untrusted,
 )
 from bough.conversation.message import check_message as message_event
@@ -529,7 +529,7 @@ class AsyncConversation(ConversationBase[T], FileMethods, ConversationCollection
         if verdict.decision == "deny":
             await self._journal.append(*verdict.events)
             raise PermissionDenied(f"a hook refused the message: {verdict.reason}", hint="rephrase it")
-        events = [*self._events_of(checked), *self._in_force.make_events(), *make_hook_events(verdict)]
+        events = [*self._make_message_events(checked), *self._in_force.make_events(), *make_hook_events(verdict)]
         return list(self._journal.mask(events))  # masked here, because the caller may append them without this journal
 
     async def run(
@@ -634,7 +634,7 @@ class AsyncConversation(ConversationBase[T], FileMethods, ConversationCollection
         condenser = SummarizingCondenser() if isinstance(configured, NoCondenser) else configured
         await self._journal.catch_up()
         agent = self._agent.follow_log()
-        model = models.model_of(agent)
+        model = models.find_model(agent)
         async with hold_lease(self.store, self.id) as lease:
             journal = self._journal.use_lease(lease.generation)
             budgets = RunBudgets(journal, self._in_force, lease.generation, self.settings.prices)
@@ -779,10 +779,12 @@ class AsyncConversation(ConversationBase[T], FileMethods, ConversationCollection
         The returned function runs no hooks, and its message becomes durable with the next events.
         """
         self._journal.watchers.append(watch)
-        return lambda message: self._journal.stage(*self._events_of(message))
+        return lambda message: self._journal.stage(*self._make_message_events(message))
 
-    def _events_of(self, message: UserMessage) -> list[Event]:
-        return events_of(message, self.state, self._triggers, self.skills, self._agent.builder.blueprint.toolset)
+    def _make_message_events(self, message: UserMessage) -> list[Event]:
+        return make_message_events(
+            message, self.state, self._triggers, self.skills, self._agent.builder.blueprint.toolset
+        )
 
     def _make_runner(self, limits: Limits | None = None, on_node: NodeListener | None = None) -> Runner:
         return Runner(

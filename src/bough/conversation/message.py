@@ -10,7 +10,7 @@ from uuid import UUID
 from bough.agents.skills.activation import make_skip_events
 from bough.agents.skills.tools import SkillToolset
 from bough.connect.fetch import fetch
-from bough.conversation.agent import title_of
+from bough.conversation.agent import make_title
 from bough.conversation.log.journal import Journal
 from bough.conversation.log.state import State
 from bough.conversation.log.tool_result import clean
@@ -224,7 +224,7 @@ def _check_image(part: ImagePart) -> None:
         )
 
 
-def events_of(
+def make_message_events(
     message: UserMessage,
     state: State,
     triggers: TriggerIndex,
@@ -243,7 +243,7 @@ def events_of(
     events: list[Event] = [message.model_copy(update={"skills": tuple(names)}), *skill_events]
     if not state.has_message and toolset is not None and not toolset.catalog.complete:
         events += _rank_catalog(message.plain, state, toolset)
-    title = title_of(message.plain)
+    title = make_title(message.plain)
     if state.title is None and title:
         events.append(StateChanged(changes={"title": title}))
     return events

@@ -15,12 +15,12 @@ from bough.connect.mcp_pool import McpPool
 from bough.conversation.agent import (
     AgentLike,
     agent_changes,
-    blueprint_of,
+    convert_agent,
+    make_blueprint,
     read_recorded_spec,
     require_prices,
     resolve_spec_model,
     settle_spec,
-    spec_of,
     workspace_folder,
 )
 from bough.conversation.fork.workspace import finish_workspace
@@ -108,14 +108,14 @@ class Beginning:
 
         Args:
             settle_model: Whether an agent without a model gets one now. Otherwise the process that runs it chooses.
-            pool: See `blueprint_of`, like `cache` and `changed_rules`.
+            pool: See `make_blueprint`, like `cache` and `changed_rules`.
 
         Raises: see `AsyncConversation.create`.
         """
         check_title(self.title)
         check_tags(self.tags)
         folder = workspace_folder(self.workspace)
-        spec = spec_of(self.agent)
+        spec = convert_agent(self.agent)
         if settle_model or spec is None or spec.model is not None or settings.model is not None:
             spec = settle_spec(spec, settings)
         rules = rules.narrow_by_agent(spec).with_default_bounds()
@@ -123,7 +123,7 @@ class Beginning:
         if is_cost_limited and spec.model is not None:  # checked again by each run
             model = resolve_spec_model(spec, settings)[0]
             require_prices(model, rules.limits, settings.prices, rules.budgets)
-        blueprint = blueprint_of(spec, folder, settings, pool=pool, cache=cache, changed_rules=changed_rules)
+        blueprint = make_blueprint(spec, folder, settings, pool=pool, cache=cache, changed_rules=changed_rules)
         event = ConversationStarted(
             agent=spec.snapshot(),
             workspace=str(folder),
@@ -166,7 +166,7 @@ async def create_or_open(
     """Start the conversation, or open it if its id exists. Raises: see `AsyncConversation.create`."""
     if new.id is None:
         raise InvalidInput("exist_ok needs the id of the conversation", hint="give id=…, or omit exist_ok")
-    spec = spec_of(new.agent)
+    spec = convert_agent(new.agent)
     try:
         rules = Rules.build(settings, **given_rules)
         return await new.start(store, executor, settings, rules, delegation)
@@ -264,7 +264,7 @@ async def reopen(
         journal.secrets = given_rules.secrets
         await quarantine(journal, record, settings, workspace)
         state = journal.state
-        given_spec = spec_of(agent)
+        given_spec = convert_agent(agent)
         given_rules = given_rules.narrow_by_agent(given_spec)
         rules = RulesInForce(state, given_rules)
         await record_budgets(environment.store, given_rules.budgets)
@@ -279,7 +279,7 @@ async def reopen(
         def build(spec: AgentSpec) -> Blueprint:
             # Read now, because tools may have changed rule files since the opening.
             changed_rules = state.changed_rules
-            return blueprint_of(spec, folder, settings, pool=pool, cache=cache, changed_rules=changed_rules)
+            return make_blueprint(spec, folder, settings, pool=pool, cache=cache, changed_rules=changed_rules)
 
         builder = AgentBuilder(spec, build)
         if record_agent and given_spec is not None and given_spec.snapshot() != state.agent:

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any, cast
 from uuid import UUID
 
-from bough.conversation.log.state import NOTHING_USED, add_usage, calls_of
+from bough.conversation.log.state import NOTHING_USED, add_usage, list_calls
 from bough.events.model import (
     Condensed,
     ConversationStarted,
@@ -316,8 +316,8 @@ class _TraceFold:
         turn = self._turn
         turn.steps += 1
         turn.count_usage(event.usage)
-        calls = calls_of(event)
-        turn.requested_arguments = {call.id: call.given for call in calls}
+        calls = list_calls(event)
+        turn.requested_arguments = {call.id: call.parsed_arguments for call in calls}
         texts = [part["content"] for part in event.response.get("parts", []) if part.get("part_kind") == "text"]
         # Text beside tool calls is a comment; only a response without calls ends the turn.
         turn.answer = "" if calls else "".join(texts)

@@ -54,7 +54,7 @@ class InputPart(Part):
         self._content = data
         return self
 
-    def carry_bytes_of(self, other: InputPart) -> None:
+    def take_bytes_from(self, other: InputPart) -> None:
         """Attach the bytes, or the pending fetch, of another form of this part."""
         self._content, self._is_at_url = other._content, other._is_at_url
 
@@ -248,5 +248,5 @@ class BaseEvent(BaseModel):
     def carry_bytes(self, other: BaseEvent) -> Self:
         """Attach the bytes of another form of this event with the same attachments."""
         for own, source in zip(self.attachments, other.attachments, strict=True):
-            own.carry_bytes_of(source)
+            own.take_bytes_from(source)
         return self

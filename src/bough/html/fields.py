@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, cast
 
-from bough.types import Json, JsonObject
+from bough.types import Json, JsonObject, parse_arguments
 
 SUBJECTS = ("command", "cmd", "path", "file_path", "url", "query", "question", "skill_name", "code", "name")
 """Arguments that say most of a call, in this order."""
@@ -55,15 +55,8 @@ def read_objects(fields: JsonObject, name: str) -> list[JsonObject]:
 
 
 def read_arguments(value: Json) -> JsonObject:
-    """Return the arguments of a call as an object; a text that is not JSON is under the key `_`."""
-    if isinstance(value, str):
-        try:
-            value = json.loads(value or "{}")
-        except ValueError:
-            return {"_": value}
-    if value is None:
-        return {}
-    return cast("JsonObject", value) if isinstance(value, dict) else {"_": value}
+    """Return the arguments of a call as an object: empty if missing; invalid JSON is under the key `_`."""
+    return {} if value is None else parse_arguments(value)
 
 
 def find_subject(arguments: JsonObject) -> str:

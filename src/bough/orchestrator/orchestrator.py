@@ -24,6 +24,7 @@ from pydantic_ai.usage import UsageLimits
 
 from bough.agents.agent import AgentNode
 from bough.agents.context import ToolContext
+from bough.agents.delegation_tools import shorten_middle
 from bough.agents.spec import AgentSpec
 from bough.agents.usage import CallableUsage
 from bough.conversation import AsyncConversation
@@ -438,19 +439,9 @@ def _describe_task(id: str, link: TaskLink, ended: TaskEnded, max_bytes: int) ->
         head += f" ({ended.code})"
     value: Any = ended.result if ended.data is None else ended.data
     texts = [ended.error, value if isinstance(value, str) or value is None else json.dumps(value, ensure_ascii=False)]
-    body = _shorten_middle("\n".join(text for text in texts if text), max_bytes)
+    body = shorten_middle("\n".join(text for text in texts if text), max_bytes)
     # Longer than any fence in the body, so that a result cannot end the block and look like text of the report.
     fence = "```"
     while fence in body:
         fence += "`"
     return f"{head}\n{fence}\n{body}\n{fence}" if body else head
-
-
-def _shorten_middle(text: str, max_bytes: int) -> str:
-    """Return the text; if it has more than `max_bytes`, a note replaces its middle."""
-    data = text.encode("utf-8", "replace")
-    if len(data) <= max_bytes:
-        return text
-    half = max_bytes // 2
-    head, tail = data[:half].decode("utf-8", "ignore"), data[-half:].decode("utf-8", "ignore")
-    return f"{head}\n[… {len(data) - 2 * half:,} of {len(data):,} bytes left out …]\n{tail}"

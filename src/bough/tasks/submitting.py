@@ -17,7 +17,7 @@ from bough.agents.build import BlueprintCache
 from bough.agents.spec import AgentSpec
 from bough.conversation.fork.workspace import WorkspacePolicy
 from bough.conversation.log.state import State, inherit_changed_rules
-from bough.conversation.message import check_message, events_of
+from bough.conversation.message import check_message, make_message_events
 from bough.conversation.open import Beginning
 from bough.conversation.rules import LIMITS_FIELDS, Rules, read_spec_rules
 from bough.conversation.run.tracing import read_traceparent
@@ -214,7 +214,7 @@ class Submitter:
             raise PermissionDenied(f"a hook refused the message: {verdict.reason}", hint="rephrase it")
         registry = prepared.blueprint.registry
         triggers = TriggerIndex(registry.list_all()) if message.sender == "user" else TriggerIndex([])
-        user_message, *activated = events_of(message, state, triggers, registry)
+        user_message, *activated = make_message_events(message, state, triggers, registry)
         return Submission(
             conversation=id, record=prepared.record, opening=tuple(opening), message=cast(UserMessage, user_message),
             activated=(*activated, *verdict.events), **shared,

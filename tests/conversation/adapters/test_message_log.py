@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from bough.conversation import AsyncConversation
-from bough.conversation.adapters.message_log import KeptMessage, MessageLog, id_of
+from bough.conversation.adapters.message_log import KeptMessage, MessageLog, derive_id
 from bough.errors import Conflict, InvalidInput, NotFound
 from bough.events.model import StateChanged
 from bough.events.store import EventStore
@@ -55,7 +55,7 @@ async def test_what_is_saved_is_read_back_and_listed(store: EventStore) -> None:
     assert [each["conversation_id"] for each in await log.list()] == ["other", "support/42"]
     assert await log.list(scope="anna") == [there]
     assert await log.list(limit=0) == []
-    row = await store.get(id_of("support/42"))
+    row = await store.get(derive_id("support/42"))
     assert (row.title, row.tags, row.config) == ("one", {"scope": "anna"}, {"agent": "pydantic-ai"})
 
 
@@ -132,7 +132,7 @@ async def test_a_name_can_be_used_again_while_forks_of_the_deleted_one_live(stor
     there = await log.get("a")
     assert there is not None
     await log.delete("a", expected=there["revision"])
-    row = await store.get(id_of("a"))
+    row = await store.get(derive_id("a"))
     assert (row.title, row.tags) == (None, {}), "nothing of what it said is left in lists"
     with pytest.raises(Conflict):
         await log.delete("a", expected=there["revision"])
@@ -143,7 +143,7 @@ async def test_a_name_can_be_used_again_while_forks_of_the_deleted_one_live(stor
     assert texts(await log.history(entries[-1].id)) == ["one", "two"]
     assert [each["conversation_id"] for each in await log.list(scope="bert")] == ["a"]
     assert await log.list(scope="anna") == []
-    assert (await store.get(id_of("a"))).title == "anew"
+    assert (await store.get(derive_id("a"))).title == "anew"
 
 
 async def test_of_many_at_once_one_saves_or_deletes_and_the_others_are_told(store: EventStore) -> None:
@@ -174,12 +174,12 @@ async def test_what_others_append_to_the_log_changes_nothing(store: EventStore) 
     there = await log.get("c")
     assert there is not None
     tags = {"scope": "anna", "important": "yes"}
-    await store.append(id_of("c"), [StateChanged(changes={"tags": tags})])
+    await store.append(derive_id("c"), [StateChanged(changes={"tags": tags})])
     assert await log.get("c") == there
     more = chain("two", after=entries[-1])
     await log.save(record("c", more[-1], scope="anna"), more, expected=there["revision"])
     assert texts(await log.history(more[-1].id)) == ["one", "two"]
-    assert (await store.get(id_of("c"))).tags == tags
+    assert (await store.get(derive_id("c"))).tags == tags
 
 
 async def test_a_conversation_of_boughs_is_none_of_these(start: Any, scripted: Any, store: EventStore) -> None:
@@ -196,11 +196,11 @@ async def test_a_conversation_of_boughs_is_none_of_these(start: Any, scripted: A
 async def test_two_names_never_share_a_conversation(store: EventStore) -> None:
     log = MessageLog(store)
     await saved(log, "c", "one")
-    twin = str(id_of("c"))
+    twin = str(derive_id("c"))
     assert await log.get(twin) is None
     with pytest.raises(Conflict):
         await saved(log, twin, "two")
-    assert id_of(str(id_of("c")).upper()) != id_of("c")
+    assert derive_id(str(derive_id("c")).upper()) != derive_id("c")
 
 
 async def test_an_id_that_is_none_is_refused(store: EventStore) -> None:
@@ -211,5 +211,5 @@ async def test_an_id_that_is_none_is_refused(store: EventStore) -> None:
 async def test_bough_says_that_it_does_not_go_on_with_it(store: EventStore, settings: Any, scripted: Any) -> None:
     await saved(MessageLog(store), "c", "one")
     with pytest.raises(InvalidInput, match="PydanticAI") as refused:
-        await AsyncConversation.open(id_of("c"), store=store, agent=scripted("no"), settings=settings)
+        await AsyncConversation.open(derive_id("c"), store=store, agent=scripted("no"), settings=settings)
     assert "import_messages" in refused.value.hint

@@ -138,9 +138,9 @@ async def test_what_others_append_to_a_long_log_is_read_decoded_and_rendered_onc
     store: EventStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Catching up costs as much as there is to catch up with, however long the log is."""
-    decoded, rendered = Counted(codec.decode), Counted(view_module.response_of)
+    decoded, rendered = Counted(codec.decode), Counted(view_module.decode_response)
     monkeypatch.setattr(codec, "decode", decoded)
-    monkeypatch.setattr(view_module, "response_of", rendered)
+    monkeypatch.setattr(view_module, "decode_response", rendered)
     cid = (await store.create()).id
     await store.append(cid, turns(400))
     journal = Journal(store, cid)

@@ -22,7 +22,7 @@ from pydantic_ai.usage import RequestUsage
 from bough.agents.retry_policy import RetryPolicy
 from bough.conversation import AsyncConversation, Delta
 from bough.conversation.log.tool_result import MAX_RESULT_BYTES
-from bough.conversation.log.view import response_of
+from bough.conversation.log.view import decode_response
 from bough.errors import BoughError, InvalidInput, ModelError
 from bough.events.model import ImagePart, UserMessage
 from bough.guard import Limits
@@ -208,9 +208,9 @@ async def test_signatures_and_thinking_survive_the_log(start: Any, scripted: Any
     await conversation.send_message("go")
     assert (await conversation.run()).output == "done"
     (recorded, _) = await events(conversation, "ModelResponded")
-    assert response_of(recorded).parts == response.parts
-    assert response_of(recorded).usage == response.usage
-    assert response_of(recorded).provider_response_id == response.provider_response_id
+    assert decode_response(recorded).parts == response.parts
+    assert decode_response(recorded).usage == response.usage
+    assert decode_response(recorded).provider_response_id == response.provider_response_id
     for seen in (spec.model.asked[1].messages[-2], (await (await reopened(conversation)).messages())[1]):
         assert seen.parts == response.parts, "live and after a restart the provider gets back what it gave"
 

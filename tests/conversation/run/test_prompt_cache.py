@@ -136,10 +136,10 @@ async def test_a_prefix_breaks_where_it_has_to_and_nowhere_else(
 
 
 def _with_more_tools(conversation: AsyncConversation) -> Any:
-    from bough.conversation.agent import blueprint_of
+    from bough.conversation.agent import make_blueprint
 
     more = conversation.agent.model_copy(update={"tools": (note, weigh)})
-    return blueprint_of(more, conversation.workspace, conversation.settings)
+    return make_blueprint(more, conversation.workspace, conversation.settings)
 
 
 async def test_an_agent_may_say_that_nothing_is_cached(

@@ -13,7 +13,7 @@ import typer
 
 from bough.cli import options
 from bough.cli.render import Report, renderer_for
-from bough.cli.turns.ran import exit_code_of, ran_json, ran_notes, write_streams
+from bough.cli.turns.ran import choose_exit_code, ran_json, ran_notes, write_streams
 from bough.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -76,12 +76,12 @@ def exec_(
     settings = options.load_settings(home, store, executor=executor, packages=packages)
     result = asyncio.run(_execute(settings, request))
     if json:
-        return Report(command="exec", data=ran_json(result), exit_code=exit_code_of(result))
+        return Report(command="exec", data=ran_json(result), exit_code=choose_exit_code(result))
     write_streams(result)
     renderer = renderer_for(json=False)
     for note in ran_notes(result):
         renderer.note(note)
-    return exit_code_of(result)
+    return choose_exit_code(result)
 
 
 def _make_request(file: Path | None, code: str | None, language: str | None) -> CodeExecutionInput:

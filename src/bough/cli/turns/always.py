@@ -21,7 +21,7 @@ class Always:
 
     def remember(self, call: JsonObject) -> str | None:
         """Remember the shape of a call, and return it; None where it is not one to remember, as at high risk."""
-        shape, rank = shape_of(call), _rank(call)
+        shape, rank = find_shape(call), _rank(call)
         if shape is None or rank >= _RANKS["HIGH"]:
             return None
         self._shapes[shape] = max(rank, self._shapes.get(shape, 0))
@@ -37,12 +37,12 @@ class Always:
 
     def find(self, call: JsonObject) -> str | None:
         """Return the remembered shape that covers a call; None where it must be asked about."""
-        shape = shape_of(call)
+        shape = find_shape(call)
         approved_rank = None if shape is None else self._shapes.get(shape)
         return shape if approved_rank is not None and _rank(call) <= approved_rank else None
 
 
-def shape_of(call: JsonObject) -> str | None:
+def find_shape(call: JsonObject) -> str | None:
     """Return the tool with what its call is like: program and subcommand, skill and script, or folders of files.
 
     None for code, and for a command line that a shell does more with than run one program: no two calls are alike.

@@ -17,7 +17,7 @@ KILLED = 137
 """The exit code of what a bound ended, as shells know it from SIGKILL."""
 
 
-def exit_code_of(ran: CodeExecutionResult) -> int:
+def choose_exit_code(ran: CodeExecutionResult) -> int:
     """Return the code's own exit code; 124 after a timeout, 128 and more after a signal."""
     if ran.timed_out:
         return OUTCOMES["timeout"].exit_code

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import cast
 from uuid import UUID, uuid5
 
-from bough.conversation.agent import title_of
+from bough.conversation.agent import make_title
 from bough.errors import Conflict, CorruptLog, InvalidInput, NotFound
 from bough.events.model import Event, ForkedFrom, MessageStored, StateChanged
 from bough.events.record import ConversationFilter, ConversationRecord, Lease, StoredEvent
@@ -61,7 +61,7 @@ class MessageLog:
             return records
         filter = ConversationFilter(agent=FRAMEWORK, tags={} if scope is None else {"scope": scope})
         async for row in self._list_rows(filter):
-            record = await self._read_record_of(row)
+            record = await self._read_listed(row)
             if record is not None and scope in (None, record["scope"]):
                 records.append(record)
             if len(records) == limit:
@@ -85,8 +85,8 @@ class MessageLog:
         if revision != expected:
             raise _make_conflict(name)
         events = [*map(_make_event, entries), StateChanged(changes={_KEY: record}, reason="saved")]
-        own_ids = {entry.id for entry in entries} | {_head_of(stored)}
-        needed = {_head_of(record), *(entry.parent for entry in entries)} - own_ids - {None}
+        own_ids = {entry.id for entry in entries} | {_read_head(stored)}
+        needed = {_read_head(record), *(entry.parent for entry in entries)} - own_ids - {None}
         try:
             await self._write(record, events, cast("set[UUID]", needed), head=head, is_deleted=stored is None)
         except NotFound as error:
@@ -101,7 +101,7 @@ class MessageLog:
         stored, head = await self._read_record(name)
         if stored is None or stored["revision"] != expected:
             raise _make_conflict(name)
-        cid = id_of(name)
+        cid = derive_id(name)
         async with self._hold_lease(cid) as lease:
             closed = StateChanged(changes={_KEY: None, "title": None, "tags": {}}, reason="deleted")
             await self._store.append(cid, [closed], expected_head=head, generation=lease.generation)
@@ -153,7 +153,7 @@ class MessageLog:
             Conflict: An entry that is needed cannot be in the log, or another process holds the lease.
             NotFound: An entry that is needed is not stored.
         """
-        cid = id_of(record["conversation_id"])
+        cid = derive_id(record["conversation_id"])
         if head is None and not needed:
             await self._store.create(_row(cid, record, events), events=events)
             return
@@ -173,7 +173,7 @@ class MessageLog:
         """Fork the source of a record after the last of the entries that are needed."""
         if record["forked_from"] is None:
             raise _make_conflict(record["conversation_id"])
-        source = id_of(record["forked_from"])
+        source = derive_id(record["forked_from"])
         located = [((await self._store.locate(id, cid=source))[1], id) for id in needed]
         last, id = max(located)
         row = await self._store.get(source)
@@ -195,7 +195,7 @@ class MessageLog:
         The record is None if the conversation was deleted. Both are None if it does not exist, or the id belongs to a
         conversation of another kind.
         """
-        cid = id_of(name)
+        cid = derive_id(name)
         try:
             record, head = await self._read_latest(cid)
         except NotFound:
@@ -228,13 +228,13 @@ class MessageLog:
             if cursor is None:
                 return
 
-    async def _read_record_of(self, row: ConversationRecord) -> JsonObject | None:
+    async def _read_listed(self, row: ConversationRecord) -> JsonObject | None:
         """Return the latest record of a listed conversation; None if it was deleted or has another id."""
         try:
             record, _ = await self._read_latest(row.id)
         except NotFound:  # deleted after it was listed
             return None
-        return record if record and id_of(record["conversation_id"]) == row.id else None
+        return record if record and derive_id(record["conversation_id"]) == row.id else None
 
     async def _read_back(self, id: UUID) -> AsyncGenerator[StoredEvent]:
         """Yield an event and all events before it, newest first, also those shared with deleted conversations."""
@@ -275,7 +275,7 @@ class MessageLog:
         return row.forked_from
 
 
-def id_of(name: str) -> UUID:
+def derive_id(name: str) -> UUID:
     """Return the id of the conversation with a name: the name if it is a UUID, else a UUID derived from it."""
     try:
         id = UUID(name)
@@ -308,7 +308,7 @@ def _make_entry(stored: StoredEvent) -> KeptMessage:
     return KeptMessage(id=event.id, parent=event.parent, message=event.message)
 
 
-def _head_of(record: JsonObject | None) -> UUID | None:
+def _read_head(record: JsonObject | None) -> UUID | None:
     return entry_id(record["head_id"]) if record and record["head_id"] is not None else None
 
 
@@ -320,7 +320,7 @@ def _row(cid: UUID, record: JsonObject, events: Sequence[Event]) -> Conversation
 
 
 def _title(events: Iterable[Event]) -> str | None:
-    return title_of(next(_list_prompts(events), "")) or None
+    return make_title(next(_list_prompts(events), "")) or None
 
 
 def _list_prompts(events: Iterable[Event]) -> Iterator[str]:

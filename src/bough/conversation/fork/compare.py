@@ -13,7 +13,7 @@ from types import NoneType
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 from uuid import UUID
 
-from bough.conversation.log.state import NOTHING_USED, add_usage, calls_of
+from bough.conversation.log.state import NOTHING_USED, add_usage, list_calls
 from bough.conversation.log.tool_result import clean
 from bough.conversation.log.turns import Turn, fold_to_turn
 from bough.errors import InvalidInput
@@ -200,7 +200,7 @@ async def _read_earlier_arguments(store: ComparedLogs, id: UUID, stop: int) -> d
 
 
 def _read_arguments(event: ModelResponded) -> dict[str, JsonObject]:
-    return {call.id: call.given for call in calls_of(event)}
+    return {call.id: call.parsed_arguments for call in list_calls(event)}
 
 
 async def _read_side(

@@ -260,7 +260,7 @@ class _CallPlace:
             seq=self.seq,
             kind="call",
             tool=self.call.tool,
-            arguments=self.call.given,
+            arguments=self.call.parsed_arguments,
             ended="" if outcome is None else outcome.kind,
             result=None if outcome is None else _read_result(outcome),
         )

@@ -13,7 +13,7 @@ MODEL_KEY = "$model"
 
 def is_same_recipient(a: JsonObject, b: JsonObject) -> bool:
     """Whether the models of two recorded agents have the same provider and address, so that a key is valid for both."""
-    return _recipient_of(a) == _recipient_of(b)
+    return _find_recipient(a) == _find_recipient(b)
 
 
 def keep_sealed(fork_agent: JsonObject, *states: tuple[JsonObject, Mapping[str, Any]]) -> dict[str, str]:
@@ -37,6 +37,6 @@ def keep_sealed(fork_agent: JsonObject, *states: tuple[JsonObject, Mapping[str, 
     return others
 
 
-def _recipient_of(agent: JsonObject) -> tuple[str, Any]:
+def _find_recipient(agent: JsonObject) -> tuple[str, Any]:
     """Return provider and address of a recorded agent's model."""
     return str(agent.get("model") or "").partition(":")[0], agent.get("base_url")

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from bough.agents.build import AgentBuilder, Blueprint
 from bough.agents.spec import AgentSpec
-from bough.conversation.agent import LOCATION_FIELDS, blueprint_of
+from bough.conversation.agent import LOCATION_FIELDS, make_blueprint
 from bough.conversation.fork.fork import ForkContents, ForkPlan, WrittenFork, plan_fork, write_fork
 from bough.conversation.fork.request import CutPoint, ForkRequest
 from bough.conversation.fork.workspace import OWN_FOLDER
@@ -169,7 +169,9 @@ def _build_blueprint(parts: Parts, request: ForkRequest) -> Blueprint:
             spec, pool=pool, has_new_prompt="system_prompt" in request.overrides
         )
     state = parts.journal.state
-    return blueprint_of(spec, state.workspace, parts.environment.settings, pool=pool, changed_rules=state.changed_rules)
+    return make_blueprint(
+        spec, state.workspace, parts.environment.settings, pool=pool, changed_rules=state.changed_rules
+    )
 
 
 def _make_builder(parts: Parts, request: ForkRequest, fork: WrittenFork) -> AgentBuilder:
@@ -188,7 +190,7 @@ def _make_builder(parts: Parts, request: ForkRequest, fork: WrittenFork) -> Agen
     changed_rules = state.changed_rules | parts.journal.state.changed_rules
 
     def build(spec: AgentSpec) -> Blueprint:
-        return blueprint_of(spec, state.workspace, settings, pool=pool, changed_rules=changed_rules)
+        return make_blueprint(spec, state.workspace, settings, pool=pool, changed_rules=changed_rules)
 
     return AgentBuilder(spec, build)
 

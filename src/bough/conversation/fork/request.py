@@ -153,7 +153,7 @@ def make_carried_changes(state: State, calls: tuple[str, ...]) -> dict[str, Any]
         id: {
             "kind": "approval",
             "tool": state.calls[id].tool,
-            "arguments": state.calls[id].given,
+            "arguments": state.calls[id].parsed_arguments,
             "risk": None,
             "reason": "it was called before the fork",
             "by": "fork",
@@ -283,10 +283,10 @@ class ForkRequest:
         Raises:
             InvalidInput: An argument is invalid.
         """
-        from bough.conversation.agent import spec_of
+        from bough.conversation.agent import convert_agent
 
         arguments: Any = {**options, "overrides": options.get("overrides") or {}}
-        return cls(agent=spec_of(agent), **arguments)
+        return cls(agent=convert_agent(agent), **arguments)
 
     @property
     def stricter_rules(self) -> JsonObject:

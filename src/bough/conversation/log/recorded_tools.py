@@ -194,4 +194,4 @@ class RecordedAnswers:
 
 def _make_key(call: ToolCall) -> bytes:
     """Return a digest of the tool and the arguments of a call."""
-    return hashlib.sha256(json.dumps([call.tool, call.given], sort_keys=True).encode()).digest()
+    return hashlib.sha256(json.dumps([call.tool, call.parsed_arguments], sort_keys=True).encode()).digest()

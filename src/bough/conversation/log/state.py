@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import json
 from bisect import bisect_right
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
@@ -45,7 +44,7 @@ from bough.events.model import (
 from bough.events.record import Status, StoredEvent
 from bough.events.stores import faults
 from bough.markdown import table
-from bough.types import Json, JsonObject
+from bough.types import Json, JsonObject, parse_arguments
 
 if TYPE_CHECKING:
     from bough.conversation.log.view import View, ViewMark
@@ -79,17 +78,11 @@ class ToolCall:
     outcome: ToolOutcome | None = None
 
     @property
-    def given(self) -> JsonObject:
+    def parsed_arguments(self) -> JsonObject:
         """The effective arguments as an object. Other values and unparsable JSON are under the key `_`."""
         if self.edited is not None:
             return self.edited
-        value: Any = self.arguments
-        if isinstance(value, str):
-            try:
-                value = json.loads(value or "{}")
-            except ValueError:
-                return {"_": self.arguments}
-        return value if isinstance(value, dict) else {"_": value}  # pyright: ignore[reportUnknownVariableType]
+        return parse_arguments(self.arguments)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -410,7 +403,7 @@ class State:
         self.began, self.spent = add_usage(self.own, self.delegated), None
 
     def _respond(self, seq: int, event: ModelResponded) -> None:
-        self.calls, self.responded = {call.id: call for call in calls_of(event)}, seq
+        self.calls, self.responded = {call.id: call for call in list_calls(event)}, seq
         parts = event.response.get("parts", [])
         text = "".join(part["content"] for part in parts if part.get("part_kind") == "text")
         if not self.calls:
@@ -424,10 +417,15 @@ class State:
 
 def describe_imported(call: ToolCall) -> JsonObject:
     """Return the waiting entry of an open call of an imported log."""
-    return {"tool": call.tool, "arguments": call.given, "risk": None, "reason": "it was called before the import"}
+    return {
+        "tool": call.tool,
+        "arguments": call.parsed_arguments,
+        "risk": None,
+        "reason": "it was called before the import",
+    }
 
 
-def calls_of(event: ModelResponded) -> list[ToolCall]:
+def list_calls(event: ModelResponded) -> list[ToolCall]:
     """Return the calls that a response makes, in its order."""
     return [
         ToolCall(id=part["tool_call_id"], tool=part["tool_name"], arguments=part.get("args") or "")

@@ -113,7 +113,7 @@ def is_small(value: Any) -> bool:
             return False
 
 
-def text_of(result: Json) -> str:
+def format_result(result: Json) -> str:
     """Return a result as the text that the model reads: a text unchanged, any other value as JSON."""
     return result if isinstance(result, str) else pydantic_core.to_json(result).decode()
 
@@ -130,7 +130,7 @@ def limit_shown(outcome: ToolReturned | ToolFailed, max_chars: int) -> ToolRetur
         return outcome
     if isinstance(outcome, ToolReturned) and isinstance(outcome.result, _PLAIN) and not isinstance(outcome.result, str):
         return outcome
-    text = outcome.error if isinstance(outcome, ToolFailed) else text_of(outcome.result)
+    text = outcome.error if isinstance(outcome, ToolFailed) else format_result(outcome.result)
     has_files = (
         isinstance(outcome, ToolReturned) and not isinstance(outcome.result, str) and _FILE_MARK.decode() in text
     )
@@ -163,7 +163,7 @@ def show_result(outcome: ToolReturned, data_by_digest: Mapping[str, bytes] | Non
             that are missing. None leaves such files empty, if the content is not sent.
     """
     if outcome.shown is not None:
-        return cut_text(text_of(outcome.result), outcome.shown, outcome.id)
+        return cut_text(format_result(outcome.result), outcome.shown, outcome.id)
     if isinstance(outcome.result, _PLAIN):
         return outcome.result
     return _CONTENT.validate_python(_with_bytes(outcome, data_by_digest) if outcome.files else outcome.result)
@@ -407,7 +407,7 @@ async def find_result(store: EventStore, cid: UUID, result: str) -> str:
     async for stored in store.read(cid, seq, seq + 1):
         match stored.event:
             case ToolReturned(result=recorded):
-                return text_of(recorded)
+                return format_result(recorded)
             case ToolFailed(error=error_text):
                 return error_text
             case _:

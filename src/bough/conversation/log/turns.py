@@ -295,7 +295,7 @@ def _list_files(event: FilesKept | ScriptRan | ToolReturned, state: State) -> tu
             call = state.calls.get(event.tool_call_id)
             if call is None or event.tool not in _WRITING_TOOLS or event.by is not None:
                 return ()
-            return (str(call.given.get("path")),)
+            return (str(call.parsed_arguments.get("path")),)
 
 
 def _find_reason(event: Event) -> str:
@@ -314,7 +314,9 @@ def _find_reason(event: Event) -> str:
 def _describe_call(call: ToolCall, mark: str | None) -> TurnCall:
     outcome = call.outcome
     if outcome is None:
-        return TurnCall(id=call.id, tool=call.tool, arguments=call.given)
+        return TurnCall(id=call.id, tool=call.tool, arguments=call.parsed_arguments)
     result: Json = getattr(outcome, "result", getattr(outcome, "error", getattr(outcome, "reason", None)))
     by = getattr(outcome, "by", None if mark is None else f"{MARK}{mark}")
-    return TurnCall(id=call.id, tool=call.tool, arguments=call.given, ended=outcome.kind, result=result, by=by)
+    return TurnCall(
+        id=call.id, tool=call.tool, arguments=call.parsed_arguments, ended=outcome.kind, result=result, by=by
+    )

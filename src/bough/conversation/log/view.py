@@ -111,7 +111,7 @@ class View:
                 self._activate(seq, event)
             case ModelResponded():
                 self._finish_request(seq if event.seen is None else event.seen)
-                response = response_of(event)
+                response = decode_response(event)
                 self.shown.append(Shown(message=response, start=seq, stop=seq + 1))
                 self._calls = [part.tool_call_id for part in response.tool_calls]
                 self._outcomes = {}
@@ -235,7 +235,7 @@ def _merge_requests(messages: list[ModelMessage]) -> list[ModelMessage]:
     return merged
 
 
-def response_of(event: ModelResponded) -> ModelResponse:
+def decode_response(event: ModelResponded) -> ModelResponse:
     """Return the PydanticAI response that was recorded.
 
     Raises:

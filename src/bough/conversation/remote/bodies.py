@@ -10,7 +10,7 @@ from typing import Any, cast, get_args
 from uuid import UUID
 
 from bough.agents.spec import AgentSpec
-from bough.conversation.agent import AgentLike, spec_of
+from bough.conversation.agent import AgentLike, convert_agent
 from bough.conversation.fork.request import ForkRequest
 from bough.conversation.log.condenser import Condenser, NoCondenser, SummarizingCondenser, condenser_to_json
 from bough.conversation.rules import GivenRules
@@ -38,7 +38,7 @@ def agent_body(agent: AgentLike | None) -> str | JsonObject | None:
     Raises:
         NotSupported: A field of the agent cannot be sent; the message names it.
     """
-    spec = spec_of(agent)
+    spec = convert_agent(agent)
     if spec is None:
         return None
     set_fields = {name for name in spec.model_fields_set if getattr(spec, name) not in _EMPTY}

@@ -14,9 +14,9 @@ from bough.agents.models.replay import ReplayModel
 from bough.agents.spec import AgentSpec
 from bough.conversation.agent import read_recorded_spec
 from bough.conversation.conversation import AsyncConversation
-from bough.conversation.log.state import State, calls_of
+from bough.conversation.log.state import State, list_calls
 from bough.conversation.log.tool_result import separate_files
-from bough.conversation.log.view import response_of
+from bough.conversation.log.view import decode_response
 from bough.conversation.replay.recording import Conductor, RecordedCondenser, RecordedParts, RecordedTurn
 from bough.errors import BoughError
 from bough.events import open_store
@@ -141,7 +141,7 @@ async def rerun(
     Args:
         model: A model that is called instead of using the recorded responses.
     """
-    responses = [response_of(stored.event) for stored in record if isinstance(stored.event, ModelResponded)]
+    responses = [decode_response(stored.event) for stored in record if isinstance(stored.event, ModelResponded)]
     parts = RecordedParts.of(record)
     conductor = Conductor(parts)
     spec = agent.model_copy(update={"model": model or ReplayModel(responses, writing=conductor.send_during)})
@@ -195,7 +195,7 @@ class _Permissions:
     def from_record(cls, record: Sequence[StoredEvent]) -> _Permissions:
         """Return the permissions of a record."""
         events = [stored.event for stored in record]
-        call_ids = {call.id for event in events if isinstance(event, ModelResponded) for call in calls_of(event)}
+        call_ids = {call.id for event in events if isinstance(event, ModelResponded) for call in list_calls(event)}
         ran = {event.tool_call_id for event in events if isinstance(event, ToolCalled)}
         reasons = {event.tool_call_id: event.reason for event in events if isinstance(event, ToolRejected)}
         state = State()

@@ -268,7 +268,7 @@ class Supervisor:
         request = ToolRequest(
             id=call.id,
             tool=call.tool,
-            arguments=call.given,
+            arguments=call.parsed_arguments,
             workspace=self._journal.state.workspace,
             reads_skills=call.tool in self._recorder.skill_readers,
         )
@@ -319,7 +319,7 @@ def _make_approval_request(call: ToolCall, review: Review) -> JsonObject:
     return {
         "kind": "approval",
         "tool": call.tool,
-        "arguments": call.given,
+        "arguments": call.parsed_arguments,
         "risk": risk,
         "reason": review.reason,
         "by": review.by,

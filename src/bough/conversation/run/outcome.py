@@ -8,7 +8,7 @@ from uuid import UUID
 from pydantic import ValidationError
 
 from bough.agents.output_type import read_output
-from bough.conversation.log.state import State, calls_of
+from bough.conversation.log.state import State, list_calls
 from bough.conversation.result import RunResult, list_waiting
 from bough.events.model import ErrorRaised, Event, FinishReason, ModelResponded, ScriptRan, StuckDetected
 
@@ -95,7 +95,7 @@ class RunOutcome:
     def _read_response(self, event: ModelResponded) -> None:
         """Take the output from a response. A response clears the error before it."""
         parts = event.response.get("parts", [])
-        is_answer = not calls_of(event)
+        is_answer = not list_calls(event)
         text = "".join(part["content"] for part in parts if part.get("part_kind") == "text")
         self.output = text if is_answer else ""
         self.finish_reason, self.partial = event.finish_reason, event.partial

@@ -49,7 +49,7 @@ async def close_lost_call(call: ToolCall, effect_key: str, reconcile: Reconcile 
     """
     reason = LOST
     if reconcile is not None:
-        lost = LostCall(id=call.id, tool=call.tool, arguments=call.given, effect_key=effect_key)
+        lost = LostCall(id=call.id, tool=call.tool, arguments=call.parsed_arguments, effect_key=effect_key)
         try:
             async with asyncio.timeout(SECONDS):
                 value = await _ask(reconcile, lost)

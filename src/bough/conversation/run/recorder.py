@@ -340,7 +340,7 @@ class Recorder(AbstractCapability[ToolContext]):
         """Remember the wait of a call. `Supervisor.before_request` records it once the parallel calls have ended."""
         id = call.tool_call_id
         recorded = self._journal.state.calls.get(id)
-        arguments = _encode_arguments(args) if recorded is None else recorded.given
+        arguments = _encode_arguments(args) if recorded is None else recorded.parsed_arguments
         self.waits[id] = describe_wait(call, arguments, wait, self.risks.get(id))
         self.deferred.add(id)
 

@@ -81,7 +81,7 @@ class RunModels:
         self._settings = settings
         self._rules = rules
 
-    def model_of(self, spec: AgentSpec) -> Model:
+    def find_model(self, spec: AgentSpec) -> Model:
         """Return the agent's model.
 
         Raises:
@@ -96,9 +96,9 @@ class RunModels:
     def resolve_named(self, name: str, spec: AgentSpec) -> Model:
         """Return another model by name, at the agent's address, with the agent's key if the provider is the same.
 
-        Raises: see `model_of`.
+        Raises: see `find_model`.
         """
-        return self.model_of(with_other_model(spec, name, spec.base_url))
+        return self.find_model(with_other_model(spec, name, spec.base_url))
 
     def with_model(self, condenser: Condenser, spec: AgentSpec, model: Model, summarize: Summarize) -> Condenser:
         """Return the condenser with what it needs to make summaries: its own model, or else `model`.
@@ -106,7 +106,7 @@ class RunModels:
         Args:
             summarize: Asks the model, unless the condenser has a function of its own.
 
-        Raises: see `model_of`.
+        Raises: see `find_model`.
         """
         if not isinstance(condenser, SummarizingCondenser):
             return condenser
@@ -191,7 +191,7 @@ class Runner:
         if ending is None:
             if not has_work:
                 return self.result()
-            self._models.model_of(self._agent().spec)  # raises for an unusable model before anything is recorded
+            self._models.find_model(self._agent().spec)  # raises for an unusable model before anything is recorded
         # Before the first event: masking is synchronous and cannot read a secret's file or command.
         await self._rules.secrets.resolve()
         spec = self._agent().spec
@@ -414,7 +414,7 @@ class Runner:
         try:
             blueprint = self._agent()
             spec = self._spec = blueprint.spec
-            model = self._models.model_of(spec)
+            model = self._models.find_model(spec)
             condenser = self._models.with_model(self._rules.condenser, spec, model, recorder.budgets.summarize)
         except InvalidInput as error:  # the model object exists only in another process, which can continue
             self._journal.stage(ErrorRaised(code=error.code, message=public_message(error), hint=error.hint))

@@ -15,7 +15,7 @@ from typing import Final
 
 from bough.execution.base import ExecutionLimits
 from bough.execution.process.child import list_descendants, read_numbers
-from bough.tree import identity_of, ignore_error, open_descriptor, read_unsorted, walk
+from bough.tree import identify, ignore_error, open_descriptor, read_unsorted, walk
 
 _FOLDER_BYTES: Final = 4096
 _NAME_BYTES: Final = 512
@@ -102,7 +102,7 @@ class DiskUse:
                     if stat.S_ISSOCK(state.st_mode):
                         sockets.add(state.st_ino)
                     if stat.S_ISREG(state.st_mode) and not state.st_nlink and state.st_dev in devices:
-                        blocks_by_identity[identity_of(state)] = state.st_blocks * 512
+                        blocks_by_identity[identify(state)] = state.st_blocks * 512
             except PermissionError:
                 if _is_first_process(member):
                     continue  # bough's own process, which hides its files from the program
@@ -156,9 +156,9 @@ class DiskUse:
         if stat.S_ISDIR(state.st_mode):
             return max(size, _FOLDER_BYTES)
         if state.st_nlink > 1:
-            if identity_of(state) in self._seen_links:
+            if identify(state) in self._seen_links:
                 return _NAME_BYTES
-            self._seen_links.add(identity_of(state))
+            self._seen_links.add(identify(state))
         return size + _NAME_BYTES
 
     def _stat_descriptors(self, pid: int, in_flight: dict[int, int]) -> Iterator[os.stat_result]:
@@ -201,7 +201,7 @@ class DiskUse:
         for begin, end, major, minor, number in _DELETED.findall(text):
             try:
                 state = os.stat(f"/proc/{pid}/map_files/{begin.decode()}-{end.decode()}")
-                yield identity_of(state), state.st_blocks * 512
+                yield identify(state), state.st_blocks * 512
             except OSError:  # only root may read `map_files`
                 device = os.makedev(int(major, 16), int(minor, 16))
                 yield (device, int(number)), self._limits.file_size_bytes

@@ -17,7 +17,7 @@ from typing import Final
 
 from bough.errors import PermissionDenied
 from bough.execution.base import Guards
-from bough.tree import FOLDER, Folder, FolderEntry, identity_of, open_beneath, open_folder, raise_unless_replaced, walk
+from bough.tree import FOLDER, Folder, FolderEntry, identify, open_beneath, open_folder, raise_unless_replaced, walk
 
 GUARDED_NAME: Final = "guarded name"
 """The beginning of the reason in `output_skipped` for a guarded name."""
@@ -135,7 +135,7 @@ def find_guarded(root_fd: int, guards: Guards) -> GuardedEntries:
                     hint="Use a subfolder as the workspace.",
                 )
             link = os.readlink(entry.name, dir_fd=entry.folder_fd) if entry.is_link else None
-            guarded_entries.append(GuardedEntry(path, identity_of(entry.state), entry.is_folder, link))
+            guarded_entries.append(GuardedEntry(path, identify(entry.state), entry.is_folder, link))
     return GuardedEntries(tuple(guarded_entries), frozenset(guarded_walk.unreadable))
 
 
@@ -154,7 +154,7 @@ def set_aside(root_fd: int, guards: Guards, before: GuardedEntries) -> list[tupl
         except OSError:  # removed or replaced meanwhile, so it is not the earlier link
             link = None
         # The target is compared too, because a new entry may get the inode number of a removed link.
-        if identity_of(entry.state) in earlier_links and earlier_links[identity_of(entry.state)] == link:
+        if identify(entry.state) in earlier_links and earlier_links[identify(entry.state)] == link:
             continue
         new_name = f"{entry.name[:200]}.removed-{secrets.token_hex(4)}"
         reason = f"{GUARDED_NAME}, set aside as {new_name}"
@@ -235,7 +235,7 @@ class _GuardedWalk:
                 if self._earlier_identities is None:
                     folder.names = [os.curdir]
                     return
-                if identity_of(os.fstat(folder.fd)) in self._earlier_identities:
+                if identify(os.fstat(folder.fd)) in self._earlier_identities:
                     return
             guarded_names = _REPOSITORY_NAMES if self._root_was_repository and is_root else ("HEAD",)
             folder.names += guarded_names
@@ -262,10 +262,10 @@ class _GuardedWalk:
         fd = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent_fd)
         try:
             state = os.fstat(fd)
-            self.unreadable.add(identity_of(state))
+            self.unreadable.add(identify(state))
             if (
                 self._earlier_unreadable is None
-                or identity_of(state) in self._earlier_unreadable
+                or identify(state) in self._earlier_unreadable
                 or not stat.S_ISDIR(state.st_mode)
             ):
                 raise PermissionError("unreadable")

@@ -13,7 +13,7 @@ from bough.execution.process.guarded import NOTHING_GUARDED, GuardedEntries, Gua
 from bough.execution.process.identity import Identity
 from bough.execution.process.run_directory import RunDirectory
 from bough.execution.request import WORK, Plan
-from bough.tree import identity_of, open_descriptor
+from bough.tree import identify, open_descriptor
 
 
 @dataclass(frozen=True)
@@ -226,7 +226,7 @@ def _write_inputs(work: str, plan: Plan, identity: Identity) -> tuple[FolderSnap
         PermissionDenied: The folder has more guarded entries than can be mounted read-only.
     """
     with open_descriptor(work) as root:
-        root_identity = identity_of(os.fstat(root))
+        root_identity = identify(os.fstat(root))
         if plan.file_identities.get(WORK, root_identity) != root_identity:
             raise stale_workspace_error()
         for file in plan.request.input_files:

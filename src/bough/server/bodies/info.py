@@ -289,7 +289,7 @@ def _describe_waiting_call(state: State, id: str, question: JsonObject, since: s
         tool_call_id=id,
         kind=str(question.get("kind", "approval")),
         tool=str(question.get("tool", "")),
-        arguments=call.given if call else {},
+        arguments=call.parsed_arguments if call else {},
         risk=question.get("risk"),
         reason=str(question.get("reason") or ""),
         since=since,

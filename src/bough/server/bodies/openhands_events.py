@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import pydantic_core
@@ -32,7 +32,7 @@ from bough.events.model import (
 from bough.events.record import StoredEvent
 from bough.server.bodies.base import stamp_microseconds
 from bough.server.bodies.openhands_agents import describe_analyzer
-from bough.types import JsonObject
+from bough.types import JsonObject, parse_arguments
 
 _STATE = "state"
 
@@ -195,7 +195,7 @@ def _make_action(stored: StoredEvent, call: JsonObject) -> JsonObject:
         "kind": "ActionEvent",
         "source": "agent",
         "thought": [],
-        "action": {"kind": "MCPToolAction", "data": _parse_arguments(arguments)},
+        "action": {"kind": "MCPToolAction", "data": parse_arguments(arguments)},
         "tool_name": call["tool_name"],
         "tool_call_id": call["tool_call_id"],
         "tool_call": {
@@ -207,17 +207,6 @@ def _make_action(stored: StoredEvent, call: JsonObject) -> JsonObject:
         "llm_response_id": stored.id_text,
         "security_risk": "UNKNOWN",  # assessed later: see `waiting` of the conversation
     }
-
-
-def _parse_arguments(arguments: Any) -> JsonObject:
-    """Return the arguments of a call as an object; any other value is wrapped as `{"_": value}`."""
-    value: Any = arguments
-    if isinstance(value, str):
-        try:
-            value = json.loads(value or "{}")
-        except ValueError:
-            return {"_": arguments}
-    return cast("JsonObject", value) if isinstance(value, dict) else {"_": value}
 
 
 def _make_observation(event: ToolReturned | ToolFailed, calls: Calls, result: Any, *, is_error: bool) -> JsonObject:

@@ -298,7 +298,7 @@ def describe_state(id: UUID, state: State, *, answered: bool, failure: JsonObjec
             {
                 "call": call,
                 "tool": state.calls[call].tool if call in state.calls else question.get("tool"),
-                "arguments": state.calls[call].given if call in state.calls else {},
+                "arguments": state.calls[call].parsed_arguments if call in state.calls else {},
                 "reason": question.get("reason", ""),
             }
             for call, question in state.waiting.items()

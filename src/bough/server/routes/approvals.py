@@ -126,7 +126,7 @@ async def _waiting_in(access: Access, record: ConversationRecord) -> list[Waitin
                 tool_call_id=id,
                 kind=str(details.get("kind", "approval")),
                 tool=str(details.get("tool", "")),
-                arguments=call.given if call else {},
+                arguments=call.parsed_arguments if call else {},
                 risk=details.get("risk"),
                 reason=str(details.get("reason") or ""),
                 since=since,

@@ -44,7 +44,7 @@ async def sum_usage(
     store: EventStore, owner: str | None, by: UsageKey, first: date | None, last: date | None
 ) -> list[UsageSum]:
     """Return the usage of an owner's conversations from the first to the last day, inclusive. O(the owner's rows)."""
-    days = {"first": _number_of(first or _EPOCH), "last": _number_of(last or _LAST)}
+    days = {"first": _count_days(first or _EPOCH), "last": _count_days(last or _LAST)}
 
     def read_rows(tables: Tables) -> list[UsageSum]:
         rows = [UsageSum(*row) for row in tables.run("server.usage", owner=owner, by=by, **days)]
@@ -69,7 +69,7 @@ async def sum_of_each(store: EventStore, cids: Collection[UUID]) -> dict[UUID, U
     return await store.transaction((SERVER, USAGE), read_rows, read_only=True)
 
 
-def _number_of(day: date) -> int:
+def _count_days(day: date) -> int:
     return (day - _EPOCH).days
 
 

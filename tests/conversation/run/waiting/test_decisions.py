@@ -291,7 +291,7 @@ async def test_an_edit_reaches_a_process_that_only_has_the_log(
     (id,) = conversation.state.waiting
     await conversation.approve(id, arguments={"name": "b"})
     async with await reopen(conversation.id, spec) as again:
-        assert again.state.calls[id].given == {"name": "b"}
+        assert again.state.calls[id].parsed_arguments == {"name": "b"}
         assert (await again.run()).output == "done"
     assert notes.written == ["b*1"]
 

@@ -11,7 +11,7 @@ import typer
 from bough.cli import options
 from bough.cli.commands.skills.look import open_registry, require_folder
 from bough.cli.render import Report, renderer_for
-from bough.cli.turns.ran import exit_code_of, ran_json, ran_notes, write_streams
+from bough.cli.turns.ran import choose_exit_code, ran_json, ran_notes, write_streams
 from bough.errors import BoughError, ExecutorError, InvalidInput, NotFound, SandboxUnavailable
 from bough.settings import Settings
 
@@ -58,12 +58,12 @@ def run(
         raise _make_refusal_error(result)
     if json:
         data = ran_json(execution) | {"skill": result.skill, "script": result.script, "status": result.status}
-        return Report(command="skills run", data=data, exit_code=exit_code_of(execution))
+        return Report(command="skills run", data=data, exit_code=choose_exit_code(execution))
     write_streams(execution)
     renderer = renderer_for(json=False)
     for note in ran_notes(execution):
         renderer.note(note)
-    return exit_code_of(execution)
+    return choose_exit_code(execution)
 
 
 async def _run(

@@ -68,7 +68,7 @@ def decide(state: State, decision: CallDecision) -> tuple[list[Event], dict[str,
         changes["approved"] = list(decision.approve)
     if decision.arguments:
         changes["edited"] = {
-            id: {"by": decision.by, "before": state.calls[id].given, "after": after}
+            id: {"by": decision.by, "before": state.calls[id].parsed_arguments, "after": after}
             for id, after in decision.arguments.items()
         }
         events += [_make_edit_message(state, decision, id) for id in decision.arguments]

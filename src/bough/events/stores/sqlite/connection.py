@@ -103,7 +103,7 @@ _MEANINGS = (
 def _configure(db: sqlite3.Connection, read_only: bool, is_private: bool) -> None:
     db.execute(f"pragma cache_size = -{_READER_CACHE_KIB if read_only else _WRITER_CACHE_KIB}")
     db.execute(f"pragma synchronous = {'off' if is_private else 'full'}")
-    db.create_function("digest_of", -1, _checksum_of, deterministic=True)
+    db.create_function("digest_of", -1, _compute_checksum, deterministic=True)
     db.create_function("usage_of", 2, dump_usage, deterministic=True)
     db.create_function("add_counts", 4, add_counts, deterministic=True)
     db.create_function("lower_text", 1, _lower, deterministic=True)
@@ -112,14 +112,14 @@ def _configure(db: sqlite3.Connection, read_only: bool, is_private: bool) -> Non
         db.execute("pragma query_only = on")
 
 
-def _checksum_of(*values: int | bytes | None) -> int:
+def _compute_checksum(*values: int | bytes | None) -> int:
     """Return a checksum of the values of a row, as an integer of four bytes."""
-    parts = [_bytes_of(value) for value in values]
+    parts = [_encode_value(value) for value in values]
     lengths = ",".join([str(len(part)) for part in parts])
     return crc32(b"".join(parts) + lengths.encode()) - _HALF
 
 
-def _bytes_of(value: int | bytes | None) -> bytes:
+def _encode_value(value: int | bytes | None) -> bytes:
     if value is None:
         return b"-"
     return value if isinstance(value, bytes) else b"%d" % value
