@@ -211,8 +211,8 @@ class Portal:
         self._main: asyncio.Task[Any] | None = None
         self._is_ending = False
         self._calls: set[_Call] = set()
-        self._held: dict[int, tuple[Closable, str]] = {}
-        self._weakly_held: weakref.WeakSet[Closable] = weakref.WeakSet()
+        self._registered: dict[int, tuple[Closable, str]] = {}
+        self._weakly_registered: weakref.WeakSet[Closable] = weakref.WeakSet()
         self._thread = threading.Thread(target=self._run_loop, name="bough-loop", daemon=True)
         self._thread.start()
         _at_exit(self._shut_down)
@@ -277,15 +277,15 @@ class Portal:
 
     def hold(self, resource: Closable, name: str) -> None:
         """Close `resource` at the end of the program unless it is released earlier. `name` is its name in messages."""
-        self._held[id(resource)] = resource, name
+        self._registered[id(resource)] = resource, name
 
     def hold_weakly(self, resource: Closable) -> None:
         """Close `resource` at the end of the program if it still exists; do not keep it alive."""
-        self._weakly_held.add(resource)
+        self._weakly_registered.add(resource)
 
     def release(self, resource: Closable) -> bool:
         """Stop holding `resource`, because its owner closes it; return whether this process held it."""
-        return os.getpid() == self._pid and self._held.pop(id(resource), None) is not None
+        return os.getpid() == self._pid and self._registered.pop(id(resource), None) is not None
 
     def abandon(self, resource: Closable) -> bool:
         """Close `resource` without waiting, because its owner was deleted; return whether it was still open."""
@@ -361,9 +361,10 @@ class Portal:
             _print_to_stderr(line)
 
     async def _close_all(self, deadline: float) -> list[str]:
-        """Close all held objects at once, and cancel the tasks still running at the deadline; return error messages."""
-        to_close = [*self._held.values(), *((resource, type(resource).__name__) for resource in self._weakly_held)]
-        self._held.clear()
+        """Close all registered objects at once; cancel tasks still running at the deadline. Returns error messages."""
+        unnamed = [(resource, type(resource).__name__) for resource in self._weakly_registered]
+        to_close = [*self._registered.values(), *unnamed]
+        self._registered.clear()
         closing = {asyncio.create_task(resource.aclose()): name for resource, name in to_close}
         if closing:
             await asyncio.wait(closing, timeout=max(0.0, deadline - time.monotonic()))

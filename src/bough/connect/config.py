@@ -45,7 +45,7 @@ class MCPClientConfig(BaseModel):
     allowed_tools: tuple[str, ...] | None = None
 
     @model_validator(mode="after")
-    def _has_one_way(self) -> MCPClientConfig:
+    def _check_transport(self) -> MCPClientConfig:
         if (self.url is None) == (self.command is None):
             raise InvalidInput(
                 f"the MCP server {self.name or 'given'!r} needs exactly one of url and command",
@@ -84,7 +84,7 @@ class A2AClientConfig(BaseModel):
 
     @field_validator("url")
     @classmethod
-    def _is_address(cls, url: str) -> str:
+    def _check_address(cls, url: str) -> str:
         if not url.startswith(("http://", "https://")):
             raise InvalidInput(f"{url!r} is not an address of an agent", hint="http://… or https://…")
         return url

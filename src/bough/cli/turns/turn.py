@@ -158,7 +158,7 @@ class WatchedRun:
             self._end_response(event)
         for row in self._lines(event):
             self._renderer.note(row)
-        if (activity := _goes_on(event)) is not None:
+        if (activity := _find_activity(event)) is not None:
             self._spin(activity)
 
     def _lines(self, event: JsonObject) -> list[Line]:
@@ -330,8 +330,8 @@ _ENDS = {"finished": "done", "waiting_for_confirmation": "waiting for your yes"}
 _TOLD_OTHERWISE = frozenset({"load_skill", "run_skill_script", "list_skills", "search_skills"})
 
 
-def _goes_on(event: JsonObject) -> str | None:
-    """Return what is being done after an event; None where nothing has changed about that."""
+def _find_activity(event: JsonObject) -> str | None:
+    """Return what the run does after an event, for the spinner; None if the event changes nothing about it."""
     match event["kind"]:
         case "ToolCalled":
             return f"running {event['arguments'].get('script_path') or event['tool']}"

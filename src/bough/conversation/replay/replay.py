@@ -181,14 +181,14 @@ class _Permissions:
 
     Attributes:
         refused: For each recorded call that did not run, the reason, by id.
-        known: Ids of all recorded calls.
-        others: Whether calls that are not in the record may run: only if the recorded rules permitted every call.
+        recorded: Ids of all recorded calls.
+        allows_unrecorded: Whether other calls may run: only if the recorded rules permitted every call.
         analyzer: The recorded analyzer, if it was a `RuleAnalyzer`.
     """
 
     refused: Mapping[str, str]
-    known: frozenset[str]
-    others: bool
+    recorded: frozenset[str]
+    allows_unrecorded: bool
     analyzer: RuleAnalyzer | None
 
     @classmethod
@@ -205,16 +205,16 @@ class _Permissions:
         analyzer: JsonObject = state.policies.get("analyzer") or {}
         return cls(
             refused={id: reasons.get(id, NOT_RUN) for id in call_ids - ran},
-            known=frozenset(call_ids),
-            others=policy == NeverConfirm().to_json() and not state.policies.get("allow_list"),
+            recorded=frozenset(call_ids),
+            allows_unrecorded=policy == NeverConfirm().to_json() and not state.policies.get("allow_list"),
             analyzer=RuleAnalyzer() if analyzer.get("kind") == "RuleAnalyzer" else None,
         )
 
     def find_reason_against(self, call: str) -> str | None:
         """Return why a call must not run; None if it may run."""
-        if call in self.known:
+        if call in self.recorded:
             return self.refused.get(call)
-        return None if self.others else NOT_APPROVED
+        return None if self.allows_unrecorded else NOT_APPROVED
 
 
 async def _replay_turn(replaying: AsyncConversation, turn: RecordedTurn, permissions: _Permissions) -> None:

@@ -258,7 +258,7 @@ class Loop:
         Results may still be unwritten: a request shows them wherever they are in the log.
         """
         await self._journal.settle_prompts()
-        self._recorder.seen = self._journal.durable
+        self._recorder.request_stop = self._journal.durable
 
     def _record_unlogged(self, request: ModelRequest) -> None:
         """Record what only the next request has: outcomes of refused calls, and feedback on a missing answer.

@@ -157,7 +157,7 @@ class Recorder(AbstractCapability[ToolContext]):
         reviewed: `Journal.controls` at the review of each call, by id. If it has changed, the review is outdated.
         deferred: Calls that did not start and have no outcome: the run stops before its next request.
         waits: Calls whose result comes from elsewhere, with the request, until the wait is recorded.
-        seen: How many events the next request shows, without results, which are always shown.
+        request_stop: The next request shows the events before this seq, and every result.
         tools: Names of the agent's tools at this step, forbidden ones included; None before the first step.
         output_tools: Names of the tools that only return the model's answer, without side effects.
         skill_readers: Names of the tools that only read the agent's skills; empty before the first step.
@@ -207,7 +207,7 @@ class Recorder(AbstractCapability[ToolContext]):
         self.deferred: set[str] = set()
         self.review_again: ReviewAgain | None = None
         self.waits: dict[str, JsonObject] = {}
-        self.seen = 0
+        self.request_stop = 0
         self.tools: frozenset[str] | None = None
         self.output_tools: frozenset[str] = frozenset()
         self.skill_readers: frozenset[str] = frozenset()
@@ -242,7 +242,7 @@ class Recorder(AbstractCapability[ToolContext]):
         handler: Callable[[ModelRequestContext], Awaitable[ModelResponse]],
     ) -> ModelResponse:
         """Ask the model and record its response before any of its calls runs."""
-        seen = self.seen
+        request_stop = self.request_stop
         self._journal.prefix.compare(request_context, self._journal.view.version)
         started, id = time.monotonic(), new_id()
         self._pieces.begin(id)
@@ -264,7 +264,7 @@ class Recorder(AbstractCapability[ToolContext]):
             model=response.model_name,
             usage=read_usage(response, self.budgets.prices),
             latency_seconds=round(time.monotonic() - started, 6),
-            seen=seen,
+            seen=request_stop,
             finish_reason=finish_reason,
             partial=partial,
         )

@@ -82,7 +82,7 @@ BOUNDS = ("usd", "tokens", "requests")
 
 
 def make_budget(owner: str | None, budget: str | BudgetForm) -> Budget:
-    """Return the budget that a body names, with the id that the store has: `tenant/id`, or `id` of the tenant `local`.
+    """Return the budget that a body names, with its id in the store: `tenant/id`, or just `id` for the tenant `local`.
 
     Args:
         owner: The tenant; None is `local`.

@@ -35,7 +35,7 @@ class TenantChange:
 
 
 @dataclass
-class _Known:
+class _SentList:
     rows: dict[UUID, JsonObject] = field(default_factory=dict[UUID, JsonObject])
     waiting: int = 0
 
@@ -51,7 +51,7 @@ class TenantFeed:
     def __init__(self, store: EventStore, find_live: FindLive) -> None:
         self._store = store
         self._find_live = find_live
-        self._known = _Known()
+        self._sent = _SentList()
         self._changes: deque[TenantChange] = deque(maxlen=_KEPT_CHANGES)
         self._count = 0
         self._changed = asyncio.Event()
@@ -74,7 +74,7 @@ class TenantFeed:
 
     async def read(self, is_refused: Callable[[], bool]) -> AsyncIterator[TenantChange]:
         """Yield the number of waiting conversations, then each change. The last item has the kind `end`."""
-        yield TenantChange("approvals", {"count": self._known.waiting})
+        yield TenantChange("approvals", {"count": self._sent.waiting})
         position = self._count
         while True:
             # Checked before the changes: a key that was revoked meanwhile reads nothing more.
@@ -123,10 +123,10 @@ class TenantFeed:
         live = await self._find_live(page.items)
         waiting = await self._store.count(ConversationFilter(status="waiting_for_confirmation"))
         rows = {record.id: _describe(record, is_running=record.id in live) for record in page.items}
-        changes = [TenantChange("conversation", row) for id, row in rows.items() if self._known.rows.get(id) != row]
-        if waiting != self._known.waiting:
+        changes = [TenantChange("conversation", row) for id, row in rows.items() if self._sent.rows.get(id) != row]
+        if waiting != self._sent.waiting:
             changes.append(TenantChange("approvals", {"count": waiting}))
-        self._known = _Known(rows, waiting)
+        self._sent = _SentList(rows, waiting)
         if changes:
             self._changes.extend(changes)
             self._count += len(changes)

@@ -182,7 +182,7 @@ class TerminalChat:
         message = UserMessage.text(text)
         refuse_untrusted_request(self._session.conversation, message.plain)
         self._view.own_messages.add(str(message.id))
-        self._sending = text  # neither in the queue nor in the log: if the chat ends now, it is told as not sent
+        self._sending = text  # neither in the queue nor in the log: if the chat ends now, it is reported as not sent
         await self._session.conversation.send_message(message)
         self._sending = ""
         await self._answer()

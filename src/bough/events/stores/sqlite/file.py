@@ -83,7 +83,7 @@ def open_file(path: Path, *, keep_copy: bool = False) -> OpenedFile:
 
 def _open_for_reading(path: Path) -> OpenedFile:
     """Open a file that cannot be written: directly if SQLite can read all of it, else through a private copy."""
-    log = _beside(path, "-wal")
+    log = _append_suffix(path, "-wal")
     has_log = log.exists() and log.stat().st_size > 0
     for mode in _READING[:1] if has_log else _READING:
         file = StoreFile(path, mode)
@@ -117,8 +117,8 @@ def _copy(path: Path) -> OpenedFile:
     copy = folder.path / "log.db"
     try:
         shutil.copyfile(path, copy)
-        if _beside(path, "-wal").exists():
-            shutil.copyfile(_beside(path, "-wal"), _beside(copy, "-wal"))
+        if _append_suffix(path, "-wal").exists():
+            shutil.copyfile(_append_suffix(path, "-wal"), _append_suffix(copy, "-wal"))
     except OSError as error:
         folder.remove()
         raise StoreError(
@@ -130,7 +130,7 @@ def _copy(path: Path) -> OpenedFile:
     return OpenedFile(path, StoreFile(copy, "mode=ro"), folder)
 
 
-def _beside(path: Path, suffix: str) -> Path:
+def _append_suffix(path: Path, suffix: str) -> Path:
     return path.with_name(f"{path.name}{suffix}")
 
 
@@ -142,7 +142,7 @@ def _create(path: Path) -> None:
         _upgrade(new)
         _put_in_place(new, path)
     finally:
-        for leftover in (new, _beside(new, "-wal"), _beside(new, "-shm")):
+        for leftover in (new, _append_suffix(new, "-wal"), _append_suffix(new, "-shm")):
             leftover.unlink(missing_ok=True)
 
 
@@ -163,7 +163,7 @@ def _put_in_place(new: Path, path: Path) -> None:
 
 
 def _copy_path(path: Path, version: int) -> Path:
-    return _beside(path, f".schema-{version}")
+    return _append_suffix(path, f".schema-{version}")
 
 
 def _copy_old_schema(path: Path, version: int) -> None:
@@ -172,7 +172,7 @@ def _copy_old_schema(path: Path, version: int) -> None:
     A complete copy replaces an earlier one; an incomplete copy is never left behind.
     """
     copy = _copy_path(path, version)
-    new = _beside(copy, f".new-{uuid4().hex}")
+    new = _append_suffix(copy, f".new-{uuid4().hex}")
     try:
         os.close(os.open(new, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         with closing(connect(StoreFile(path, "mode=ro"))) as source, closing(sqlite3.connect(new)) as target:
