@@ -71,7 +71,7 @@ bench: $(READY) ## measure, each figure against its floor (NAME=fork: only that 
 	@$(BIN)/python benchmarks $(NAME) $(if $(PAGE),--page $(PAGE))
 
 docs: $(READY) ## run the examples in the documentation and check its links
-	$(BIN)/python -m pytest -q -m "not slow" tests/docs
+	$(BIN)/python -m pytest -q -n auto --dist worksteal -m "not slow" tests/docs
 	$(BIN)/python examples/skills/link-check/scripts/check.py --check README.md AGENTS.md CHANGELOG.md docs
 
 site: $(READY) ## build the documentation site into site/, without a network
