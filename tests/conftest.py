@@ -95,8 +95,11 @@ NEEDED_BY_FIXTURES: Final[Mapping[str, str]] = {
     "zygote": "bubblewrap",
 }
 
-WITH_EVERYTHING: Final = frozenset({"cli", "contracts", "examples", "execution", "integration"})
-"""Folders of tests that say something else where there is bubblewrap, or for root."""
+USE_STRONGEST_SANDBOX: Final = frozenset({"cli", "examples", "execution", "integration"})
+"""Folders whose tests use the strongest sandbox of the machine, so they show something else where bubblewrap is."""
+
+EXECUTORS_OF_ROOT: Final = frozenset({"sandlock", "unsafe"})
+"""Fixtures of executors that need no component and behave differently for root."""
 
 _lacks = pytest.StashKey[dict[str, Lack]]()
 _left_out = pytest.StashKey[Counter[str]]()
@@ -131,9 +134,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def _is_newcomers(item: pytest.Item, components: set[str]) -> bool:
-    """Whether a test says the same on a machine that has nothing, run by an ordinary user."""
+    """Whether a test shows the same in the newcomer's pass: an ordinary user on a machine without components."""
+    if components - {"landlock"} or item.get_closest_marker("slow") is not None:
+        return False
     folder = item.path.relative_to(Path(__file__).parent).parts[0]
-    return not components - {"landlock"} and item.get_closest_marker("slow") is None and folder not in WITH_EVERYTHING
+    as_root = os.geteuid() == 0 and not EXECUTORS_OF_ROOT.isdisjoint(getattr(item, "fixturenames", ()))
+    return folder not in USE_STRONGEST_SANDBOX and not as_root
 
 
 @pytest.hookimpl(trylast=True)  # after the choice by -m and -k, so that only tests of this run are counted
