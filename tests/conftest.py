@@ -98,6 +98,24 @@ NEEDED_BY_FIXTURES: Final[Mapping[str, str]] = {
 USE_STRONGEST_SANDBOX: Final = frozenset({"cli", "examples", "execution", "integration"})
 """Folders whose tests use the strongest sandbox of the machine, so they show something else where bubblewrap is."""
 
+SAME_WITHOUT_SANDBOX: Final = frozenset(
+    {
+        "cli/test_conv.py",
+        "cli/test_conv_compared.py",
+        "cli/test_describe.py",
+        "cli/test_hints.py",
+        "cli/test_markdown.py",
+        "cli/test_mistakes.py",
+        "cli/test_model_failures.py",
+        "cli/test_text.py",
+        "examples/test_csv_profile.py",
+        "examples/test_git_digest.py",
+        "examples/test_link_check.py",
+        "examples/test_word_count.py",
+    }
+)
+"""Files in these folders that run no code in a sandbox."""
+
 EXECUTORS_OF_ROOT: Final = frozenset({"sandlock", "unsafe"})
 """Fixtures of executors that need no component and behave differently for root."""
 
@@ -137,9 +155,10 @@ def _is_newcomers(item: pytest.Item, components: set[str]) -> bool:
     """Whether a test shows the same in the newcomer's pass: an ordinary user on a machine without components."""
     if components - {"landlock"} or item.get_closest_marker("slow") is not None:
         return False
-    folder = item.path.relative_to(Path(__file__).parent).parts[0]
+    path = item.path.relative_to(Path(__file__).parent)
+    uses_sandbox = path.parts[0] in USE_STRONGEST_SANDBOX and path.as_posix() not in SAME_WITHOUT_SANDBOX
     as_root = os.geteuid() == 0 and not EXECUTORS_OF_ROOT.isdisjoint(getattr(item, "fixturenames", ()))
-    return folder not in USE_STRONGEST_SANDBOX and not as_root
+    return not uses_sandbox and not as_root
 
 
 @pytest.hookimpl(trylast=True)  # after the choice by -m and -k, so that only tests of this run are counted
