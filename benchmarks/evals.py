@@ -20,7 +20,7 @@ import duckdb
 from bough.agents.spec import AgentSpec
 from bough.conversation import AsyncConversation
 from bough.evals import CaseInput, EvalSet, SetCase, ToolUse, Trace, TurnInput, evaluate, metrics
-from bough.evals.data.made import PROJECT, ensure_datasets
+from bough.evals.data.public_data import PROJECT, ensure_datasets
 from bough.evals.data.tools import DataTools
 from bough.evals.report.write import write_reports
 from bough.evals.run.folder import RunFolder

@@ -53,7 +53,7 @@ PLACES = {
     "B34": (_FAMILY, "test_a_child_is_answered_on_another_worker_after_both_processes_restarted"),
     "B35": (_MORE, "test_b35_no_timer_stands_between_a_submission_and_its_start"),
     "B36": ("tests/tasks/test_growth.py", "test_a_claim_is_the_same_behind_ten_and_100_000_finished_tasks"),
-    "B37": ("src/bough/testing/executor_contract/ending.py", "test_a_timeout_ends_what_ignores_signals"),
+    "B37": ("src/bough/testing/executor_contract/ending.py", "test_a_timeout_ends_a_program_that_ignores_signals"),
     "B38": (_MORE, "test_b38_nothing_ends_the_program_that_imports_it"),
 }  # fmt: skip
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bough.evals.data.made import PROJECT, ensure_datasets
+from bough.evals.data.public_data import PROJECT, ensure_datasets
 from bough.evals.data.tools import DataTools
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from bough.agents.spec import AgentSpec
 from bough.evals.data.evaluate import evaluate_data, read_data_set
-from bough.evals.data.made import PROJECT
+from bough.evals.data.public_data import PROJECT
 from bough.evals.loop import EvalOptions
 from bough.settings import Settings
 from bough.testing import OpenAIServer

@@ -10,7 +10,7 @@ import duckdb
 import pytest
 
 from bough.errors import InvalidInput
-from bough.evals.data.made import PROJECT, ensure_datasets
+from bough.evals.data.public_data import PROJECT, ensure_datasets
 from bough.evals.data.tools import DataTools
 
 pytestmark = pytest.mark.anyio

@@ -12,7 +12,7 @@ import anyio
 
 from bough.agents.spec import AgentSpec
 from bough.errors import InvalidInput
-from bough.evals.data.made import PROJECT, ensure_datasets
+from bough.evals.data.public_data import PROJECT, ensure_datasets
 from bough.evals.data.sql import WriteMode
 from bough.evals.data.tools import DataTools
 from bough.evals.eval_set import EvalSet

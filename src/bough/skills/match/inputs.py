@@ -96,7 +96,7 @@ def substitute(text: str, values: Mapping[str, str], *, omitted: Collection[str]
 def list_inputs(skill: Skill) -> tuple[InputMetadata, ...]:
     """Return a skill's declared inputs; if it declares none, the placeholders in its text, as required inputs.
 
-    Names in capitals are shell variables, and placeholders in code are part of the code; neither are inputs.
+    Names in capitals are shell variables, and placeholders in code are part of the code; neither is an input.
     """
     return skill.inputs or tuple(InputMetadata(name) for name in list_undeclared(skill.content))
 

@@ -32,13 +32,13 @@ class EndingContract(Contract):
         with pytest.raises(InvalidInput):
             await self.run(executor, "print(1)", timeout_seconds=seconds)
 
-    async def test_a_timeout_keeps_what_was_printed(self, executor: CodeExecutor) -> None:
+    async def test_a_timeout_keeps_the_output(self, executor: CodeExecutor) -> None:
         code = "import sys, time\nprint('first')\nprint('second', file=sys.stderr)\ntime.sleep(1000)"
         result = await self.run(executor, code, timeout_seconds=2.0)
         assert (result.timed_out, result.killed_by, result.exit_code) == (True, "timeout", None)
         assert (result.stdout, result.stderr) == (b"first\n", b"second\n")
 
-    async def test_a_timeout_ends_what_ignores_signals(self, executor: CodeExecutor, workspace: Path) -> None:
+    async def test_a_timeout_ends_a_program_that_ignores_signals(self, executor: CodeExecutor, workspace: Path) -> None:
         code = HOLD_LOCK + (
             "import signal, time\n"
             "for n in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP): signal.signal(n, signal.SIG_IGN)\n"

@@ -46,7 +46,7 @@ class ResultsContract(Contract):
             await self.run(executor, "print(1)")
         await executor.reinitialize()
 
-    async def test_words_on_stderr_are_no_failure(self, executor: CodeExecutor) -> None:
+    async def test_output_on_stderr_is_not_a_failure(self, executor: CodeExecutor) -> None:
         result = await self.run(executor, "import sys; print('Traceback: error, fatal', file=sys.stderr)")
         assert result.ok
 
@@ -73,7 +73,7 @@ class ResultsContract(Contract):
         assert b"SyntaxError" in result.stderr
 
     @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM])
-    async def test_death_by_a_signal_is_no_timeout(self, executor: CodeExecutor, number: int) -> None:
+    async def test_death_by_a_signal_is_not_a_timeout(self, executor: CodeExecutor, number: int) -> None:
         result = await self.run(executor, f"import os; print('here', flush=True); os.kill(os.getpid(), {int(number)})")
         assert (result.exit_code, result.signal, result.timed_out) == (None, number, False)
         assert result.stdout == b"here\n"

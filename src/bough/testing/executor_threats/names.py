@@ -125,7 +125,7 @@ for name in ('/work/.agents', '/shown*', '/work/shown*', '/work/*/.git'):
 class NameThreats(Threats):
     """Attacks on guarded names in a workspace."""
 
-    async def test_change_what_is_guarded(self, executor: CodeExecutor, workspace: Path) -> None:
+    async def test_change_guarded_names(self, executor: CodeExecutor, workspace: Path) -> None:
         for name in (
             *(".git/config", "deep/repository/.git/config", ".agents/skills/a/SKILL.md", "bough.yaml"),
             ".gitattributes",
@@ -166,7 +166,7 @@ class NameThreats(Threats):
             assert (workspace / folder / "config").exists(), "other files must remain"
         assert (workspace / "HEAD").read_text() == "no repository"
 
-    async def test_make_what_is_guarded(self, executor: CodeExecutor, workspace: Path) -> None:
+    async def test_create_guarded_names(self, executor: CodeExecutor, workspace: Path) -> None:
         result = await self.run(executor, _MAKE, workspace=str(workspace))
         assert result.exit_code == 0, result.stderr
         paths = [str(path) for path in workspace.rglob("*")]
@@ -186,7 +186,7 @@ class NameThreats(Threats):
         assert {"linked/.git", ".agents", ".bough", ".mcp.json", ".gitattributes", "daemon/.git"} <= set_aside
         assert len([path for path in set_aside if path.endswith("y/.git")]) == 1
 
-    async def test_what_a_person_keeps_is_left_alone(self, executor: CodeExecutor, workspace: Path) -> None:
+    async def test_guarded_entries_of_a_person_remain_unchanged(self, executor: CodeExecutor, workspace: Path) -> None:
         """No attack: a moved repository, and guarded names with other kinds of entries, remain unchanged."""
         (workspace / "repository" / ".git").mkdir(parents=True)
         (workspace / "repository" / ".git" / "config").write_text("as it was")

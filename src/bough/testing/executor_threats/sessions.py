@@ -59,7 +59,7 @@ class SessionThreats(Threats):
         result = await self.run(executor, code, timeout_seconds=2.0)
         assert (result.timed_out, result.killed_by) == (True, "timeout")
 
-    async def test_closing_every_descriptor_ends_as_told(self, executor: CodeExecutor) -> None:
+    async def test_closing_every_descriptor_lets_the_program_end(self, executor: CodeExecutor) -> None:
         result = await self.run(executor, "import os, sys\nos.closerange(3, 4096)\nsys.exit(7)", timeout_seconds=20.0)
         assert (result.exit_code, result.timed_out) == (7, False)
 

@@ -120,7 +120,7 @@ class WritingThreats(Threats):
         await self.run(executor, code, name, *folders)
         assert [folder for folder in folders if os.path.exists(os.path.join(folder, name))] == []
 
-    async def test_change_what_lies_outside(self, executor: CodeExecutor, outside: Path) -> None:
+    async def test_change_a_tree_outside(self, executor: CodeExecutor, outside: Path) -> None:
         """Uses all calls that change a tree without opening a file; a supervisor may make them for the program."""
         # Also outside of /tmp, because a sandbox has its own /tmp, and other folders of the host need protection too.
         elsewhere = Path(tempfile.mkdtemp(prefix="bough-", dir="/var/tmp"))
@@ -166,7 +166,7 @@ class WritingThreats(Threats):
         assert result.exit_code == 0, result.stderr
         assert _describe_tree(skill) == initial
 
-    async def test_change_what_every_run_needs_by_descriptor(self, executor: CodeExecutor) -> None:
+    async def test_change_shared_files_by_descriptor(self, executor: CodeExecutor) -> None:
         """For example the files of the first process, or an interpreter that belongs to the caller."""
         initial = _describe_tree(Path(INSIDE))
         code = (

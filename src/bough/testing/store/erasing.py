@@ -13,7 +13,7 @@ from bough.types import new_id
 
 
 class ErasingContract:
-    """Erasing conversations: what goes, what stays, and the receipt."""
+    """Erasing conversations: what is removed, what remains, and the receipt."""
 
     pytestmark = pytest.mark.anyio
 
@@ -90,7 +90,7 @@ class SearchingContract:
         for query in (MessageQuery(text="word", tags={"team": "x"}), MessageQuery(text="word", project="p")):
             assert (await store.search(query)).items == []
 
-    async def test_what_was_erased_is_not_found(self, store: StoreAdmin) -> None:
+    async def test_erased_messages_are_not_found(self, store: StoreAdmin) -> None:
         """Whether it was indexed before or not; forks keep their own messages."""
         root = await store.create(events=make_messages("word a"))
         fork = await store.fork(root.id, events=make_messages("word b"))

@@ -140,7 +140,7 @@ class ScansContract:
         assert [record.deleted for record in scanned[:6]] == [False, True, False, False, False, False]
         assert len({record.number for record in scanned}) == len(scanned)
 
-    async def test_pruning_keeps_what_is_in_use(self, store: StoreAdmin) -> None:
+    async def test_pruning_keeps_conversations_in_use(self, store: StoreAdmin) -> None:
         """Running, waiting, leased, tagged and changed conversations remain, and events that living forks need."""
         old = [await store.create(self._make_record(minute=n)) for n in range(6)]
         running = StateChanged(changes={"status": "running"})
