@@ -11,6 +11,8 @@ TESTS ?= tests
 # Failed tests are run again, one at a time: some are too slow on a busy machine
 AGAIN ?= $(CI)
 PYTEST = $(BIN)/python -m pytest -q $(if $(SLOW),,-m "not slow")
+# Without bytecode, each of the hundreds of processes that tests start compiles bough and the tests again
+unexport PYTHONDONTWRITEBYTECODE
 # What the tests need beside the development tools
 EXTRAS := --extra a2a --extra docker --extra evals --extra postgres --extra server
 

@@ -39,6 +39,10 @@ if TYPE_CHECKING:
 # Files are kept in the tests of that alone: in any other, each run would read its whole workspace once more.
 Settings.__init__.__kwdefaults__["keep_files"] = False  # pyright: ignore[reportOptionalSubscript]
 
+# Without bytecode, each worker and each of the hundreds of processes that tests start compiles everything again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 settings.register_profile("dev", max_examples=30, deadline=None)
 settings.register_profile(
     "ci", max_examples=150, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
