@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import itertools
 import sqlite3
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -11,7 +12,7 @@ from concurrent.futures import Future
 from contextlib import aclosing, closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 import pytest
@@ -20,17 +21,18 @@ from hypothesis import strategies as st
 from tests.events.conftest import Place
 
 from bough.errors import BoughError, InvalidInput, StoreError, Unavailable
-from bough.events import SqliteEventStore
+from bough.events import PostgresEventStore, SqliteEventStore
 from bough.events.model import Event, ModelResponded, ToolReturned, UserMessage
 from bough.events.record import ConversationRecord, MessageQuery, SearchHit
 from bough.events.search import search as search_module
-from bough.events.search.search import SEARCH, read_message
+from bough.events.search.search import SEARCH, index_messages, read_message
 from bough.events.search.words import SnippetCutter, find_ranges, parse_query
 from bough.events.side_tables import Tables
 from bough.events.store import EventStore, StoreAdmin
 from bough.events.stores.sqlite.connection import StoreFile, store_error
 from bough.events.stores.sqlite.file import OpenedFile
 from bough.events.stores.sqlite.reading import SqliteReading
+from bough.testing.postgres import drop_schema
 from bough.testing.side_tables.contract import check_names
 from bough.types import SystemClock, new_id
 
@@ -382,6 +384,62 @@ async def test_a_search_costs_its_hits_whatever_the_store_has(sqlite: SqliteEven
     for (steps, statements), (steps_before, statements_before) in zip(after, before, strict=True):
         assert steps <= 1.2 * steps_before
         assert statements <= statements_before + 2  # where the documents of a word fill several pages
+
+
+async def test_windows_of_the_newest_documents_leave_no_hit_out(
+    store: EventStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search_module, "_FIRST_WINDOW", 3)
+    monkeypatch.setattr(search_module, "_MAX_WINDOW", 7)
+    steps = (1, 2, 5, 13)
+    texts = [" ".join(f"word{step}" for step in steps if number % step == 0) for number in range(40)]
+    await new(store, *(said(f"{text} {number}", number) for number, text in enumerate(texts)))
+    for step, limit in itertools.product(steps, (1, 4, 100)):
+        page = await store.search(MessageQuery(text=f"word{step}", limit=limit))
+        hits = page.items
+        while page.next_cursor is not None:
+            page = await store.search(MessageQuery(text=f"word{step}", limit=limit, cursor=page.next_cursor))
+            hits += page.items
+        assert [hit.seq for hit in hits] == list(range(39 - 39 % step, -1, -step))
+    hits = await search(store, "word1 -word2", since=DAY + timedelta(days=33))
+    assert [hit.seq for hit in hits] == [39, 37, 35, 33]
+
+
+class WatchedTables:
+    """Side tables that note the statements, and how many of the newest documents they compare."""
+
+    def __init__(self, tables: Tables) -> None:
+        self.connection = tables.connection
+        self.statements = list[tuple[str, int | None]]()
+        self._tables = tables
+
+    def run(self, name: str, **parameters: Any) -> list[tuple[Any, ...]]:
+        self.statements.append((name, parameters.get("window")))
+        return self._tables.run(name, **parameters)
+
+
+@pytest.mark.needs("postgres")
+async def test_postgres_sorts_the_matches_of_rare_words_only(postgres: str) -> None:
+    schema, texts = f"test_{new_id().hex}", ["often seldom" if number % 25 == 0 else "often" for number in range(1000)]
+
+    async def read(store: EventStore, word: str) -> tuple[int, list[tuple[str, int | None]]]:
+        """Return the number of matches, and the statements with the size of each window."""
+        fields = {"words": f"'{word}'", "oldest": 0, "any_owner": True, "owner": None, "project": None}
+
+        def read_matching(tables: Tables) -> tuple[int, list[tuple[str, int | None]]]:
+            watched = WatchedTables(tables)
+            rows = search_module._read_matching(cast("Tables", watched), 1 << 62, 21, fields)
+            return len(rows), watched.statements
+
+        return await store.transaction(SEARCH, read_matching, read_only=True)
+
+    async with aclosing(await PostgresEventStore.open(postgres, schema=schema)) as store:
+        await new(store, *(said(text, number) for number, text in enumerate(texts)))
+        await index_messages(store)
+        assert await read(store, "often") == (21, [("search.matching_newest", 100)])
+        assert await read(store, "seldom") == (21, [("search.matching_newest", 100), ("search.matching_newest", 1050)])
+        assert await read(store, "never") == (0, [("search.matching_newest", 100), ("search.matching", None)])
+    drop_schema(postgres, schema)
 
 
 async def test_erasing_leaves_no_word_in_the_file(tmp_path: Path) -> None:

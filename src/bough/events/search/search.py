@@ -33,6 +33,7 @@ from bough.events.record import (
 )
 from bough.events.search.words import SnippetCutter, Term, Terms, list_words, parse_query
 from bough.events.side_tables import SideTables, Tables
+from bough.types import JsonObject
 
 if TYPE_CHECKING:
     from bough.events.store import EventStore
@@ -53,6 +54,10 @@ _SHARED_WORDS: Final = 32
 
 _MAX_PARTS: Final = 1000
 _MOST_MATCHES: Final = 2000
+_FIRST_WINDOW: Final = 100
+_MAX_WINDOW: Final = 2000
+"""Numbers of the newest documents that a search on Postgres compares with the query before it asks the index."""
+
 _ID_BITS: Final = 10
 _MAX_MOMENT: Final = (1 << 53) - (1 << 20)
 """The latest moment of an id. Above it is room for messages that do not fit into the ids of their own moment."""
@@ -282,7 +287,7 @@ def _find_page(tables: Tables, query: MessageQuery, terms: Terms, before: int) -
     }
     candidates, has_more, limit = list[_Candidate](), True, query.limit + 1  # one more: is there a next page?
     while has_more and len(candidates) <= query.limit:
-        rows = [_Candidate(*row) for row in tables.run("search.matching", before=before, limit=limit, **parameters)]
+        rows = _read_matching(tables, before, limit, parameters)
         has_more, limit = len(rows) == limit, min(2 * limit, _MOST_MATCHES)  # a rare tag may need many matches
         for row in rows:
             before = row.id
@@ -294,6 +299,28 @@ def _find_page(tables: Tables, query: MessageQuery, terms: Terms, before: int) -
     # All parts of a message come after its first one, whose id is the lowest.
     cursor = None if is_last else encode_cursor(page[-1].id - page[-1].part, 0)
     return SearchPage(items=_make_hits(tables, page, terms), next_cursor=cursor)
+
+
+def _read_matching(tables: Tables, before: int, limit: int, parameters: JsonObject) -> list[_Candidate]:
+    """Return the newest documents that match: `limit` of them unless there are fewer.
+
+    SQLite's index returns them in order. That of Postgres returns all matches, so the newest documents are compared
+    with the query first, as many as should have enough matches. A rare word is left to the index.
+    """
+    rows = list[_Candidate]()
+    window = 0 if _is_sqlite(tables) else _FIRST_WINDOW
+    while window and len(rows) < limit:
+        *matches, (start, *_) = tables.run("search.matching_newest", before=before, window=window, **parameters)
+        rows += [_Candidate(*row) for row in matches]
+        if not start:
+            return rows[:limit]
+        before = start
+        is_first = window == _FIRST_WINDOW
+        window = min(_MAX_WINDOW, 2 * _FIRST_WINDOW * limit // len(rows)) if rows and is_first else 0
+    if len(rows) < limit:
+        matches = tables.run("search.matching", before=before, limit=limit - len(rows), **parameters)
+        rows += [_Candidate(*row) for row in matches]
+    return rows[:limit]
 
 
 def _make_hits(tables: Tables, candidates: Sequence[_Candidate], terms: Terms) -> list[SearchHit]:

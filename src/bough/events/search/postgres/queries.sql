@@ -58,3 +58,20 @@ where d.words @@ %(words)s::tsquery and d.id >= %(oldest)s and d.id < %(before)s
   and (%(project)s::text is null
        or %(project)s = (select t.project from conversation t where t.cid = coalesce(c.root, c.cid)))
 order by d.id desc limit %(limit)s;
+
+-- name: matching_newest
+-- Documents that match among some of the newest, the newest first. The last row has where these begin, 0 for the end:
+-- the index would find all matches of a frequent word, and sort them.
+with newest as materialized (
+  select id, part, cid, seq, words from search_doc where id >= %(oldest)s and id < %(before)s
+  order by id desc limit %(window)s)
+select d.id, d.part, d.cid, d.seq, c.id, c.title, c.tags
+from newest d
+join conversation c on c.cid = d.cid
+where d.words @@ %(words)s::tsquery
+  and not c.deleted and (%(any_owner)s or c.owner is not distinct from %(owner)s)
+  and (%(project)s::text is null
+       or %(project)s = (select t.project from conversation t where t.cid = coalesce(c.root, c.cid)))
+union all
+select case when count(*) = %(window)s then min(id) else 0 end, null, null, null, null, null, null from newest
+order by 1 desc, 2 nulls last;

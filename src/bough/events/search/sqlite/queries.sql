@@ -50,3 +50,7 @@ where w.search_words match :words and w.rowid >= :oldest and w.rowid < :before
   and not c.deleted and (:any_owner or c.owner is :owner)
   and (:project is null or :project = (select t.project from conversation t where t.cid = ifnull(c.root, c.cid)))
 order by w.rowid desc limit :limit;
+
+-- name: matching_newest
+-- Not used: the index returns its matches in order.
+select 0 where :window is not null;
