@@ -496,9 +496,8 @@ class AsyncConversation(ConversationBase[T], FileMethods, ConversationCollection
         with_inputs = add_inputs(message, images, files, sender=sender)
         if id is not None:
             with_inputs = message_event(with_inputs, sender=sender).model_copy(update={"id": parse_id(id)})
-            if await is_sent(
-                self._journal, with_inputs, networks
-            ):  # before the hooks, which ran when it was sent the first time
+            # Before the hooks, which ran when it was sent the first time.
+            if await is_sent(self._journal, with_inputs, networks):
                 return with_inputs.id
         events = await self.prepare_message(with_inputs, sender=sender)
         first = cast("UserMessage", events[0])
@@ -743,7 +742,7 @@ class AsyncConversation(ConversationBase[T], FileMethods, ConversationCollection
             if (workspace := self._temporary) is not None:
                 releases.push_async_callback(remove_temporary, self.store, self.settings.home, self._record, workspace)
             releases.push_async_callback(self._agent.builder.aclose)
-            if not self._parts.is_read_only:
+            if self._in_force.local.hooks.hooks and not self._parts.is_read_only:  # a log has no other hooks
                 releases.push_async_callback(self._run_end_hooks)
             await self._current_run.interrupt()
             await self._join_abandoned_run()

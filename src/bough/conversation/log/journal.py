@@ -38,14 +38,20 @@ class Journal:
     """
 
     def __init__(
-        self, store: EventStore, cid: UUID, *, secrets: Secrets | None = None, fold: Fold | None = None
+        self,
+        store: EventStore,
+        cid: UUID,
+        *,
+        secrets: Secrets | None = None,
+        fold: Fold | None = None,
+        after: Staging | None = None,
     ) -> None:
         self.secrets = secrets or Secrets()
         self.store = store
         self._fold = fold or Fold()
         self._writer = Writer()
         self._streams: dict[tuple[str, str | None], tuple[MaskStream, Delta]] = {}
-        self._bind(cid)
+        self._bind(cid, after=after)
 
     def _bind(self, cid: UUID, *, after: Staging | None = None) -> None:
         """Use the log of a conversation, with new listeners and a new write buffer.
@@ -230,12 +236,10 @@ class Journal:
         `STEP`, and those of one response.
         """
         if self.state.head == at == self.durable:
-            new = Journal(self.store, self.cid, secrets=self.secrets, fold=self._fold.copy())
-            new._bind(self.cid, after=self._staging)
-            return new
+            return Journal(self.store, self.cid, secrets=self.secrets, fold=self._fold.copy(), after=self._staging)
         state = self._fold.nearest(at)
-        new = Journal(self.store, self.cid, secrets=self.secrets, fold=Fold(None if state is None else state.copy()))
-        new._bind(self.cid, after=None if state is None else self._staging)
+        fold, after = (Fold(), None) if state is None else (Fold(state.copy()), self._staging)
+        new = Journal(self.store, self.cid, secrets=self.secrets, fold=fold, after=after)
         await new._staging.catch_up(at)
         return new
 

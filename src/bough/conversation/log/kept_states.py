@@ -343,7 +343,7 @@ class StateWriter:
 
     async def settle(self) -> None:
         """Wait until no state is being written."""
-        if self._task is not None:
+        if self._task is not None and not self._task.done():
             await asyncio.wait([self._task])
 
     @property

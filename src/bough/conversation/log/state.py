@@ -255,7 +255,8 @@ class State:
 
     def copy(self) -> State:
         """Return an independent copy."""
-        new = copy.copy(self)
+        new = object.__new__(type(self))
+        new.__dict__.update(self.__dict__)  # a quarter of the time of `copy.copy`; every fork copies a state
         new.tags = dict(self.tags)
         new.calls = {id: copy.copy(call) for id, call in self.calls.items()}
         return new

@@ -178,9 +178,13 @@ class Staging:
         """
         # First, because events of the log precede staged ones, which would have to be folded again.
         await self.flush()
-        await self._jump_to_kept_state(head if stop is None else stop)
-        while not await self._fold_new_events(stop):
-            await self.flush()
+        end = head if stop is None else stop
+        if end is None and self._may_jump:
+            end = (await self._store.get(self._cid)).head
+        if end is None or end > self._fold.state.head or self._batches:
+            await self._jump_to_kept_state(end)
+            while not await self._fold_new_events(stop):
+                await self.flush()
         self._states.write(self._fold.checkpoints, self.durable)
 
     async def render(self) -> View:
@@ -212,13 +216,14 @@ class Staging:
             for seq, event in enumerate(batch.events, batch.mark.head):
                 view.apply(seq, event)
 
+    @property
+    def _may_jump(self) -> bool:
+        """Whether events may be skipped, since no watcher or listener must see every event."""
+        return not (self.watchers or self._listeners.listeners)
+
     async def _jump_to_kept_state(self, head: int | None) -> None:
-        """Continue from a kept state if the fold is far behind and no watcher or listener must see every event."""
-        if self.watchers or self._listeners.listeners:
-            return
-        if head is None:
-            head = (await self._store.get(self._cid)).head
-        if not self._should_jump(head):
+        """Continue from a kept state if the fold is far behind and events may be skipped."""
+        if head is None or not self._may_jump or not self._should_jump(head):
             return
         nearest = await find_nearest(self._store, self._cid, head)
         if nearest is None or self._batches:  # batches staged meanwhile are folded on the present state
