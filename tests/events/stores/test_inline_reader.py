@@ -77,6 +77,26 @@ async def test_large_questions_are_left_to_threads(sqlite: SqliteEventStore, wha
     assert threads(sqlite) == 1
 
 
+async def test_few_conversations_are_listed_without_a_thread(
+    sqlite: SqliteEventStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = [(await sqlite.create()).id for _ in range(readers.MAX_RECORDS + 2)]
+    first = await sqlite.list(limit=readers.MAX_RECORDS, order="created")
+    second = await sqlite.list(cursor=first.next_cursor, limit=readers.MAX_RECORDS, order="created")
+    assert [record.id for record in (*first.items, *second.items)] == ids
+    assert threads(sqlite) == 0
+    monkeypatch.setattr(readers, "_MAX_LIST_STEPS", 0)  # as if there were many conversations
+    assert [record.id for record in (await sqlite.list(limit=3, order="created")).items] == ids[:3]
+    assert threads(sqlite) == 1
+    assert (await sqlite.get(ids[0])).id == ids[0], "the limit has ended with the list"
+
+
+async def test_a_long_page_of_conversations_is_left_to_threads(sqlite: SqliteEventStore) -> None:
+    await sqlite.create()
+    assert len((await sqlite.list(limit=readers.MAX_RECORDS + 1)).items) == 1
+    assert threads(sqlite) == 1
+
+
 @pytest.mark.parametrize(("size", "count"), [(readers.MAX_BYTES, 1), (readers.MAX_BYTES // 8, 9)])
 async def test_many_bytes_are_left_to_threads(sqlite: SqliteEventStore, size: int, count: int) -> None:
     large = [ToolReturned(tool_call_id="1", tool="t", result="x" * size) for _ in range(count)]

@@ -257,7 +257,7 @@ class RelationalEventStore(BaseEventStore):
         if order not in get_args(Order):
             raise InvalidInput(f"no order named {order!r}", hint=", ".join(get_args(Order)))
         conditions = filter or ConversationFilter()
-        return await self._read(lambda log: log.list(conditions, cursor, limit, order), may_take_long=True)
+        return await self._read(lambda log: log.list(conditions, cursor, limit, order), small=True, may_take_long=True)
 
     async def count(self, filter: ConversationFilter | None = None) -> int:
         """Return how many conversations match. See `EventStore.count`."""

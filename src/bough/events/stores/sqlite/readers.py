@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import builtins
 import sqlite3
 import threading
 from collections.abc import Callable, Mapping
@@ -11,7 +12,7 @@ from time import monotonic
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
-from bough.events.record import StoredEvent
+from bough.events.record import ConversationFilter, Order, Page, StoredEvent
 from bough.events.stores import faults
 from bough.events.stores.batch import BatchResult, deliver
 from bough.events.stores.relational.reading import PAGE_ROWS, EventFilter, Ranges
@@ -25,6 +26,13 @@ MAX_ROWS = 128
 MAX_BYTES = 256 << 10
 """Maximum payload bytes of an inline query."""
 
+MAX_RECORDS = 20
+"""Maximum number of records of an inline list of conversations."""
+
+_MAX_LIST_STEPS = 16_000
+"""Steps of SQLite's virtual machine for an inline list: less than a millisecond."""
+
+_STEPS_A_CALL = 1000
 _MAX_ROW_BYTES = 64 << 10
 SLOW_SECONDS = 0.025
 """An inline query that takes longer means that the disk is slow; inline queries then pause."""
@@ -87,14 +95,14 @@ class _SmallReading(SqliteReading):
 
     page_bytes = MAX_BYTES
 
-    def lineage_rows(self, cid: UUID, limit: int = MAX_ROWS + 1) -> list[Any]:
+    def lineage_rows(self, cid: UUID, limit: int = MAX_ROWS + 1) -> builtins.list[Any]:
         """Return the rows of a lineage. See `RelationalReading.lineage_rows`."""
         rows = super().lineage_rows(cid, limit)
         if len(rows) == limit:
             raise _TooLarge
         return rows
 
-    def page(self, ranges: Ranges, reverse: bool, rows: int = PAGE_ROWS) -> tuple[list[StoredEvent], Ranges]:
+    def page(self, ranges: Ranges, reverse: bool, rows: int = PAGE_ROWS) -> tuple[builtins.list[StoredEvent], Ranges]:
         """Return a page of at most `MAX_ROWS` events and `MAX_BYTES`. See `RelationalReading.page`."""
         expected = min(sum(hi - lo for _, lo, hi in ranges), rows)
         if expected > MAX_ROWS:
@@ -104,9 +112,23 @@ class _SmallReading(SqliteReading):
             raise _TooLarge
         return events, remaining
 
-    def select_page(self, ranges: Ranges, reverse: bool, event_filter: EventFilter) -> tuple[list[StoredEvent], Ranges]:
+    def select_page(
+        self, ranges: Ranges, reverse: bool, event_filter: EventFilter
+    ) -> tuple[builtins.list[StoredEvent], Ranges]:
         """Refuse, since the number of rows to examine is unknown. See `RelationalReading.select_page`."""
         raise _TooLarge
+
+    def list(self, filter: ConversationFilter, cursor: str | None, limit: int, order: Order) -> Page:
+        """Return a page of at most `MAX_RECORDS` records if few rows are sorted. See `RelationalReading.list`."""
+        if limit > MAX_RECORDS:
+            raise _TooLarge
+        remaining = iter(range(_MAX_LIST_STEPS // _STEPS_A_CALL))
+        # Ends the statement with an error; a thread then runs it without a limit.
+        self.db.set_progress_handler(lambda: next(remaining, None) is None, _STEPS_A_CALL)
+        try:
+            return super().list(filter, cursor, limit, order)
+        finally:
+            self.db.set_progress_handler(None, 0)
 
 
 T = TypeVar("T")
