@@ -1,5 +1,7 @@
 """Searching the messages of a store: what is found, in which order, and what it costs."""
 
+# pyright: reportPrivateUsage=false
+
 from __future__ import annotations
 
 import asyncio

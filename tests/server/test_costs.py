@@ -1,11 +1,13 @@
 """What a request costs, counted: statements, write transactions, hand-overs to threads. Never a time."""
 
+# pyright: reportPrivateUsage=false
+
 from __future__ import annotations
 
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 import httpx2
@@ -28,14 +30,14 @@ class CountingStore(SqliteEventStore):
         self.statements: list[str] = []
         self.handovers = 0
 
-    async def _read(self, question: Any, **named: Any) -> Any:
+    async def _read(self, query: Any, **named: Any) -> Any:
         loop_thread = threading.get_ident()
 
         def counted(log: Any) -> Any:
             self.handovers += threading.get_ident() != loop_thread
             log.db.set_trace_callback(self.statements.append)
             try:
-                return question(log)
+                return query(log)
             finally:
                 log.db.set_trace_callback(None)
 
@@ -76,7 +78,7 @@ class Costs:
 
 @pytest.fixture
 async def costs(tmp_path: Path, settings: Settings) -> AsyncIterator[Costs]:
-    store = await CountingStore.open(tmp_path / "log.db")
+    store = cast("CountingStore", await CountingStore.open(tmp_path / "log.db"))
     try:
         async with serving_here(store, settings, tmp_path) as served:
             await store.trace_writes()

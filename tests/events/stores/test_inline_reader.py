@@ -1,5 +1,7 @@
 """Small questions are answered without a thread; everything else is left to threads."""
 
+# pyright: reportPrivateUsage=false
+
 from __future__ import annotations
 
 import asyncio
