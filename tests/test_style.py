@@ -26,6 +26,7 @@ PACKAGE = ROOT / "src" / "bough"
 
 LIBRARIES = {
     "a2a": ("connect/a2a", "server/"),
+    "acp": ("server/acp/",),
     "fastapi": ("server/", "web/"),
     "mcp": ("connect/", "server/"),
     "procrastinate": ("tasks/dispatch/procrastinate.py",),
@@ -189,7 +190,7 @@ def unused_names() -> set[str]:
     found = Vulture(
         ignore_decorators=["@*.command*", "@*.get", "@*.post", "@*.put", "@*.patch", "@*.delete", "@*.websocket"]
     )
-    found.scavenge([str(ROOT / folder) for folder in ("src", "tests", "benchmarks", "examples")])
+    found.scavenge([str(ROOT / folder) for folder in ("src", "tests", "benchmarks", "examples")])  # pyright: ignore[reportUnknownMemberType]
     return {
         item.name
         for item in found.get_unused_code(min_confidence=60)

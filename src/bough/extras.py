@@ -9,6 +9,7 @@ from bough.errors import Unavailable
 
 EXTRAS: Final[Mapping[str, str]] = {
     "a2a": "a2a",
+    "acp": "acp",
     "docker": "docker",
     "duckdb": "evals",
     "fastapi": "server",

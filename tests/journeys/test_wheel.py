@@ -19,6 +19,7 @@ NEEDS_AN_EXTRA = [
     (["serve"], "server"),
     (["web"], "server"),
     (["a2a", "serve", "--agent", "agent.yaml"], "server"),
+    (["acp"], "acp"),
     (["eval", "run", "cases.json"], "evals"),
     (["eval", "skill", ".agents/skills/demo-skill"], "evals"),
     (["eval", "score", "-"], "evals"),

@@ -34,6 +34,7 @@ VERBS: Mapping[str, str] = {
     "serve": "serve",
     "worker": "worker",
     "mcp": "mcp",
+    "acp": "acp",
 }
 """The module of each command. Its function has the command's name, followed by `_` if Python uses the name."""
 

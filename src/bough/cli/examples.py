@@ -68,6 +68,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "web": ("bough web", "bough web - --no-open"),
     "serve": ("bough serve", "bough serve --port 9000"),
     "mcp": ("bough mcp", "bough mcp --agent coordinator"),
+    "acp": ("bough acp", "bough acp --agent coordinator"),
     "a2a serve": ("bough a2a serve --agent agent.yaml",),
     "keys create": ("bough keys create laptop", "bough keys create ci --role read --expires 90d"),
     "keys list": ("bough keys",),
