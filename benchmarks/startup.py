@@ -21,6 +21,25 @@ def make_command(*argv: str, home: str) -> Work:
     return run
 
 
+def make_handshake(bough: str, home: str) -> Work:
+    """Return a function that starts an agent for editors, and waits for its answer to `initialize`."""
+    environment = {"PATH": os.environ["PATH"], "HOME": home, "PYTHONDONTWRITEBYTECODE": ""}
+    request = b'{"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": 1}}\n'
+
+    def run() -> None:
+        with subprocess.Popen(
+            [bough, "acp"], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        ) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write(request)
+            process.stdin.flush()
+            assert process.stdout.readline()
+            process.kill()
+
+    return run
+
+
 def main() -> None:
     """Print the figures."""
     bough = str(Path(sys.executable).with_name("bough"))
@@ -29,6 +48,8 @@ def main() -> None:
         compare("startup: import bough", make_command(sys.executable, "-c", "import bough", home=home), floor)
         compare("startup: bough --version", make_command(bough, "--version", home=home), floor)
         compare("startup: bough conv list", make_command(bough, "conv", "list", home=home), floor)
+        library = make_command(sys.executable, "-c", "import acp", home=home)
+        compare("startup: bough acp, initialize", make_handshake(bough, home), library)
 
 
 if __name__ == "__main__":

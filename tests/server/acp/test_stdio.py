@@ -152,8 +152,8 @@ async def test_a_cancelled_prompt_ends_at_once_and_the_session_goes_on(folder: P
         asked.set()
         return await asyncio.Future()
 
-    steps = [Hang(), "after", write_file("a.txt"), "later"]
-    async with connect(folder, bough_home, steps, decide=never_answer) as (editor, agent, _, model):
+    steps = [Hang(), "after", write_file("a.txt"), "later", Hang()]
+    async with connect(folder, bough_home, steps, decide=never_answer) as (editor, agent, process, model):
         created = await agent.new_session(cwd=str(folder))
         session = created.session_id
         assert created.modes is not None
@@ -178,12 +178,20 @@ async def test_a_cancelled_prompt_ends_at_once_and_the_session_goes_on(folder: P
         assert not (folder / "a.txt").exists()
         await agent.close_session(session_id=session)
         await agent.close_session(session_id=session)
+        prompt = asyncio.create_task(agent.prompt(session_id=session, prompt=[text_block("wait")]))
+        while len(model.received) < 5:
+            await asyncio.sleep(0.02)
+        assert process.stdin is not None
+        process.stdin.close()
+        assert (await prompt).stop_reason == "cancelled", "a client that goes interrupts its runs"
+        assert await process.wait() == 0
 
 
 async def test_a_session_goes_on_in_another_process_after_a_kill(folder: Path, bough_home: Path) -> None:
     with OpenAIServer(["one", Hang(), "three"]) as model:
         async with connect_to(model, folder, bough_home) as (_, agent, process, _):
             session = (await agent.new_session(cwd=str(folder))).session_id
+            await agent.set_session_mode(session_id=session, mode_id="allow")
             await agent.prompt(session_id=session, prompt=[text_block("first")])
             prompt = asyncio.create_task(agent.prompt(session_id=session, prompt=[text_block("second")]))
             while len(model.received) < 2:
@@ -192,7 +200,9 @@ async def test_a_session_goes_on_in_another_process_after_a_kill(folder: Path, b
             with pytest.raises(ConnectionError):
                 await prompt
         async with connect_to(model, folder, bough_home) as (editor, agent, _, _):
-            await agent.resume_session(session_id=session, cwd=str(folder))
+            resumed = await agent.resume_session(session_id=session, cwd=str(folder))
+            assert resumed.modes is not None
+            assert resumed.modes.current_mode_id == "allow"
             assert editor.list_updates(session, "user_message_chunk") == [], "a resumed session is not sent again"
             await agent.prompt(session_id=session, prompt=[text_block("third")])
             assert editor.read_text(session) == "three"

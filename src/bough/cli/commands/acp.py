@@ -42,8 +42,8 @@ def acp(
     def make_agent() -> AgentSpec:
         return agent_file.resolve_agent(agent, settings, skill_roots=roots)
 
-    def make_rules(workspace: Path | None) -> GivenRules:
-        return rules.make_rules(settings, workspace, may_write=True)
+    def make_rules(workspace: Path, spec: AgentSpec | None) -> GivenRules:
+        return rules.make_rules(settings, workspace, may_write=spec is not None and agent_file.may_write(spec))
 
     def open_broker(opened: StoreAdmin) -> TaskBroker:
         from bough.tasks import TaskBroker

@@ -75,7 +75,8 @@ class EditorSetup:
         open_store: Opens the store of the conversations.
         open_broker: Opens the broker that runs the tasks of sub-agents.
         make_agent: Returns the agent of a new session.
-        make_rules: Returns the rules of a session in a folder.
+        make_rules: Returns the rules of a session in a folder. Those of a new session are the defaults of the agent
+            (None if it is not new, so that its recorded rules hold).
         policy: The policy that no mode of a session may be wider than; None without one.
     """
 
@@ -83,5 +84,5 @@ class EditorSetup:
     open_store: Callable[[], AbstractAsyncContextManager[StoreAdmin]]
     open_broker: Callable[[StoreAdmin], AbstractAsyncContextManager[TaskBroker]]
     make_agent: Callable[[], AgentSpec]
-    make_rules: Callable[[Path | None], GivenRules]
+    make_rules: Callable[[Path, AgentSpec | None], GivenRules]
     policy: str | None = None

@@ -74,10 +74,12 @@ class AcpService:
             if is_notification:
                 return None
             raise _convert_error(error) from error
-        except (RequestError, ConnectionError):
+        except RequestError:
             if is_notification:
                 return None
             raise
+        except ConnectionError as error:
+            raise RequestError(_INTERNAL, "the client has gone") from error
         except Exception as error:  # the boundary of a request: details of an unexpected error are only logged
             _LOG.exception("the request %s failed", method)
             raise RequestError(_INTERNAL, f"internal: the request {method} failed") from error

@@ -65,13 +65,14 @@ class EditorSessions:
         """Start a conversation in the folder `cwd`."""
         folder = _parse_folder(request.cwd)
         _refuse_servers(request.mcp_servers)
+        agent = self._setup.make_agent()
         conversation = await AsyncConversation.create(
-            self._setup.make_agent(),
+            agent,
             workspace=folder,
             store=self._store,
             broker=self._broker.delegation,
             settings=self._setup.settings,
-            **self._setup.make_rules(folder),
+            **self._setup.make_rules(folder, agent),
         )
         session = await self._add(conversation)
         return schema.NewSessionResponse(session_id=session.id, **self._describe(session))
@@ -178,7 +179,7 @@ class EditorSessions:
             store=self._store,
             broker=self._broker.delegation,
             settings=self._setup.settings,
-            **self._setup.make_rules(folder),
+            **self._setup.make_rules(folder, None),
         )
         return EditorSession(conversation, self._editor)
 
