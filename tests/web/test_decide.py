@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -150,6 +152,18 @@ def test_a_call_that_was_decided_in_another_tab_says_by_whom(new_page: NewPage, 
     assert read_outcomes(site, id) == ["ToolRejected"]
 
 
+def test_of_two_decisions_at_once_one_is_recorded(site: Site) -> None:
+    id = site.start_waiting("write a.txt")
+    key = make_key(find_ask(site, id))
+    with ThreadPoolExecutor(2) as tabs:
+        answers = list(tabs.map(lambda word: decide(site, **{word: key}), ("approve", "reject")))
+    assert sorted(answer.status_code for answer in answers) == [303, 409]
+    (refused,) = (answer.text for answer in answers if answer.status_code == 409)
+    assert re.search("(Approved|Rejected) by local, just now", refused)
+    site.client.post(f"/api/conversations/{id}/run", json={"wait": 60})
+    assert len(read_outcomes(site, id)) == 1
+
+
 def test_a_conversation_that_moved_on_is_shown_again(site: Site) -> None:
     id = site.start_waiting("write a.txt")
     ask = find_ask(site, id)
@@ -218,7 +232,7 @@ def test_a_session_that_has_ended_decides_nothing(new_page: NewPage, folder: Pat
         expect(page.get_by_role("heading", name="Sign in to bough")).to_be_visible()
         page.get_by_label("Key").fill(key)
         page.keyboard.press("Enter")
-        page.get_by_role("link", name="Approvals").click()
+        page.wait_for_url("**/approvals")  # the call is shown again before anything is decided
         expect(button).to_be_enabled()
         page.get_by_role("button", name="Reject").last.click()
         expect(page.get_by_text("Nothing waits for you.")).to_be_visible()

@@ -135,3 +135,12 @@ def test_keys_fork_from_a_row_and_compare_conversations(page: Page, site: Site) 
     page.goto(f"{site.url}/c/{fork}")
     page.keyboard.press("c")
     page.wait_for_url(f"**/c/{id}/compare/{fork}")
+
+
+def test_a_message_that_is_sent_twice_is_one_message(site: Site) -> None:
+    id = site.start("hello")
+    key = get(site, f"/c/{id}").split('name="request_key" value="')[1].split('"')[0]
+    fields = {"id": id, "message": "only once", "request_key": key}
+    assert [site.client.post("/do/send", data=fields).status_code for _ in range(2)] == [303, 303]
+    site.run(id)
+    assert get(site, f"/c/{id}").count('<div class="prose"><p>only once</p>') == 1
