@@ -77,6 +77,7 @@ COMPONENTS: Final[Mapping[str, Callable[[], Lack]]] = {
     "chromium": lambda: Lack() if shutil.which("chromium") else Lack("no browser", "apt-get install chromium"),
     "curl": lambda: Lack() if shutil.which("curl") else Lack("curl is not installed", "apt-get install curl"),
     "docker": lambda: Lack(docker_engine.missing(), "run as root with docker.io installed, or set DOCKER_HOST"),
+    "firefox": lambda: Lack() if shutil.which("firefox-esr") else Lack("no Firefox", "apt-get install firefox-esr"),
     "landlock": lambda: _check_rung(LandlockRung()),
     "node": _check_node,
     "postgres": lambda: Lack(postgres_testing.missing(), "apt-get install postgresql, or set BOUGH_TEST_POSTGRES"),

@@ -47,6 +47,16 @@ def follow_message(asked: Asked) -> Any:
     return "Nothing was said."
 
 
+def make_agent(steps: int, answer: Callable[[Asked], Any] = follow_message) -> AgentSpec:
+    """Return an agent that does what messages say, for at most so many requests to its model."""
+    model = ScriptedModel([answer] * steps)
+    return AgentSpec(name="default", model=model, skills=(), workspace_access="run")
+
+
+agent = make_agent(100)
+"""For a server in another process."""
+
+
 class Site:
     """A running server with the page.
 
@@ -109,6 +119,7 @@ def open_site(
     folder: Path,
     *,
     store: str | None = None,
+    env: dict[str, str] | None = None,
     key: str | None = None,
     server: dict[str, Any] | None = None,
     steps: int = 2000,
@@ -122,11 +133,9 @@ def open_site(
         steps: The maximum number of requests to the model.
         answer: What the model does with each of them.
     """
-    settings = Settings.load(home=folder / "home", env={}, cwd=folder, policy="allow")
-    if store is not None:
-        settings = Settings.load(home=folder / "home", env={}, cwd=folder, policy="allow", store=store)
-    agent = AgentSpec(name="default", model=ScriptedModel([answer] * steps), skills=(), workspace_access="run")
-    running = Running(settings, ServerSettings(shutdown_seconds=5, **(server or {})), [agent])
+    options: dict[str, Any] = {} if store is None else {"store": store}
+    settings = Settings.load(home=folder / "home", env=env or {}, cwd=folder, policy="allow", **options)
+    running = Running(settings, ServerSettings(shutdown_seconds=5, **(server or {})), [make_agent(steps, answer)])
     mount(running.app)
     with running:
         site = Site(running, settings, key)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 from pydantic import BaseModel
@@ -243,12 +243,20 @@ def read_policy(state: State, policies: JsonObject) -> JsonObject:
     """Return the policy in force under recorded rules; in quarantine, every call waits for confirmation."""
     if state.quarantined:
         return AlwaysConfirm().to_json()
-    return policies.get("policy") or {"kind": "NeverConfirm"}
+    return _read_rule(policies, "policy") or {"kind": "NeverConfirm"}
+
+
+def _read_rule(policies: JsonObject, name: str) -> JsonObject | None:
+    """Return a recorded rule; a name alone, as imported logs may have it, is the kind of a rule."""
+    value = policies.get(name)
+    if isinstance(value, str):
+        return {"kind": value}
+    return cast("JsonObject", value) if isinstance(value, dict) else None
 
 
 def _read_analyzer(record: ConversationRecord, state: State) -> JsonObject | None:
     """Return the analyzer in force, in the form in which the conversation was started."""
-    analyzer: JsonObject | None = state.policies.get("analyzer")
+    analyzer = _read_rule(state.policies, "analyzer")
     if record.config.get("form") != "openhands":
         return analyzer
     posted: JsonObject = record.config.get("posted") or {}
