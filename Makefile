@@ -21,6 +21,7 @@ IMAGE_PYTHON ?= 3.13
 IMAGE_EXTRAS := --extra otel --extra postgres --extra server
 WHEELS ?= wheels
 PICTURES_OF_DOCS = run-80 tree-80 chat-streaming-80 chat-approval-80 chat-paste-80
+WEB_PICTURES_OF_DOCS = conversations-1280-light timeline-1280-dark fork-1280-light tree-1280-light compare-1280-light review-390-light
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check bench docs site pictures release-check format requirements wheels
@@ -82,9 +83,10 @@ site: $(READY) ## build the documentation site into site/, without a network
 release-check: $(READY) ## check a release: build, metadata, contents, licences, each Python that is here
 	$(BIN)/python -m tools.release
 
-pictures: $(READY) ## pictures of the terminal into artifacts/pictures, those of the documentation into docs/pictures
-	PICTURES=artifacts/pictures $(BIN)/python -m pytest -q tests/cli/pictures
+pictures: $(READY) ## pictures of the terminal and the web page into artifacts/pictures, those of the documentation into docs/pictures
+	PICTURES=$(CURDIR)/artifacts/pictures $(BIN)/python -m pytest -q tests/cli/pictures tests/web/pictures
 	@cp $(addprefix artifacts/pictures/,$(addsuffix .svg,$(PICTURES_OF_DOCS))) docs/pictures
+	@for name in $(WEB_PICTURES_OF_DOCS); do cp artifacts/pictures/web/$$name.webp docs/pictures/web-$$name.webp; done
 
 requirements: $(READY) ## pin the dependencies anew (versions only)
 	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --no-header --no-annotate --quiet --upgrade \

@@ -35,7 +35,7 @@ def read_pages(root: Path) -> dict[str, str]:
 
 def list_pictures(root: Path) -> list[Path]:
     """Return the pictures that pages show; on the site, they are in its folder `pictures`."""
-    return sorted(path for path in (root / "docs" / "pictures").iterdir() if path.suffix in (".svg", ".png"))
+    return sorted(path for path in (root / "docs" / "pictures").iterdir() if path.suffix in (".svg", ".webp"))
 
 
 def _list_folders(root: Path) -> set[str]:
