@@ -93,7 +93,7 @@ async def read_log_part(store: OwnedStore, record: ConversationRecord, start: in
 
 async def read_outline(store: OwnedStore, record: ConversationRecord, number: int, count: int) -> Sequence[TurnRecord]:
     """Return at most `count` turns up to turn `number`, fewer if they have many events."""
-    if await _fold_near(store, record, record.head) is None:
+    if not await _is_near(store, record, record.head):
         return ()
     after = await fold_to_turn(store, record.id, number, head=record.head)
     stop = after.turned if after.turns > number else record.head
@@ -108,13 +108,16 @@ async def read_outline(store: OwnedStore, record: ConversationRecord, number: in
     return ()
 
 
-async def _fold_near(store: OwnedStore, record: ConversationRecord, seq: int) -> State | None:
-    """Return the state before an event; None if no kept state is near, as in a log that was imported or copied."""
+async def _is_near(store: OwnedStore, record: ConversationRecord, seq: int) -> bool:
+    """Whether a kept state is near before an event, as in every log that was not imported or copied."""
     nearest = await find_nearest(store, record.id, seq)
     kept_head = 0 if nearest is None or nearest.state is None else nearest.state.head
-    if seq - kept_head > _MAX_FOLDED_EVENTS:
-        return None
-    return await fold_to_turn(store, record.id, head=seq)
+    return seq - kept_head <= _MAX_FOLDED_EVENTS
+
+
+async def _fold_near(store: OwnedStore, record: ConversationRecord, seq: int) -> State | None:
+    """Return the state before an event; None if no kept state is near."""
+    return await fold_to_turn(store, record.id, head=seq) if await _is_near(store, record, seq) else None
 
 
 async def _count_messages(store: OwnedStore, record: ConversationRecord, stop: int) -> int:
