@@ -129,7 +129,7 @@ with subprocess.Popen([sys.argv[1], "web", "-", "--no-open"], stdout=subprocess.
     address = process.stdout.readline().strip()
     page = opener.open(Request(address, headers={"Accept": "text/html"})).read().decode()
     base = address.partition("/enter/")[0]
-    files = sorted(set(re.findall(r'(?:src|href)="(/static/[^"#]+)"', page)))
+    files = sorted(set(re.findall(r'(?:src|href)="(/static/[^"#]+)', page)))
     sizes = {file.rpartition("/")[2]: len(opener.open(base + file).read()) for file in files}
     process.terminate()
 print(json.dumps({"network": network, "title": re.findall("<title>(.*?)</title>", page), "sizes": sizes,
