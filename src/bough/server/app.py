@@ -57,6 +57,7 @@ from bough.server.routes import (
     health,
     keys,
     meta,
+    openai,
     runs,
     session,
     skills,
@@ -82,7 +83,7 @@ Agents = Mapping[str, AgentSpec] | Iterable[AgentSpec]
 # `runs` comes last, because its last route matches every remaining path below a conversation.
 _ROUTERS = (
     meta, health, session, updates, keys, webhooks, usage, budgets, tasks, skills, evals, approvals, transfer,
-    conversations, forks, events, sockets, commands, files, git, runs,
+    conversations, forks, events, sockets, commands, files, git, openai, runs,
 )  # fmt: skip
 
 

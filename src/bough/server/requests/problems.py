@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
@@ -153,10 +154,24 @@ def install(app: FastAPI) -> None:
     async def answer(request: Request, error: Exception) -> Response:
         if isinstance(error, HTTPException) and error.status_code == 405:
             error.headers = {**(error.headers or {}), "Allow": ", ".join(_list_methods(app, request))}
-        return answer_to(error, read_request_id(request.scope))
+        response = answer_to(error, read_request_id(request.scope))
+        return _add_openai_error(response) if request.url.path.startswith("/v1/") else response
 
     for kind in (BoughError, RequestValidationError, HTTPException):
         app.add_exception_handler(kind, answer)
+
+
+def describe_openai_error(code: str, message: str, hint: str) -> JsonObject:
+    """Return an error in the form in which clients of OpenAI's format expect it."""
+    return {"message": f"{message}; {hint}" if hint else message, "type": code, "param": None, "code": code}
+
+
+def _add_openai_error(response: Response) -> Response:
+    """Return a problem with the member `error`, in which clients of OpenAI's format look for the message."""
+    problem: JsonObject = json.loads(bytes(response.body))
+    error = describe_openai_error(problem["code"], problem["detail"], problem.get("hint", ""))
+    headers = {name: value for name, value in response.headers.items() if name != "content-length"}
+    return JSONResponse(problem | {"error": error}, status_code=response.status_code, headers=headers)
 
 
 def _list_methods(app: FastAPI, request: Request) -> list[str]:

@@ -232,3 +232,12 @@ insert into server_tenant (id, created, disabled) values ('', 0, 0);
 
 -- name: remove_probe
 delete from server_tenant where id = '';
+
+-- name: add_answer
+insert into server_answer (caller, agent, digest, cid, head, created)
+values (:caller, :agent, :digest, :cid, :head, :now) on conflict do nothing;
+
+-- name: answers
+-- The conversations in which the same messages were answered, the latest first.
+select c.id, a.head from server_answer a join conversation c on c.cid = a.cid
+where a.caller = :caller and a.agent = :agent and a.digest = :digest order by a.created desc, a.cid desc limit 20;

@@ -1,0 +1,1 @@
+"""OpenAI's chat completions over conversations: the model is an agent."""
