@@ -18,6 +18,10 @@ from tests.server.test_conversations import (  # noqa: F401 - run again, on the 
     test_lists_by_page_and_filter,
     test_the_same_request_twice_makes_one_conversation,
 )
+from tests.server.test_openai import (  # noqa: F401 - run again, on the store of this module
+    test_a_key_finds_its_own_chats_only,
+    test_two_turns_are_one_conversation_and_a_changed_message_is_a_fork,
+)
 from tests.server.test_quotas import (  # noqa: F401 - run again, on the store of this module
     test_a_key_that_used_its_tokens_waits_and_another_one_of_its_tenant_does_not,
     test_a_run_ends_at_the_step_before_which_the_key_that_asked_for_it_has_used_up_its_day,
