@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from bough.conversation import WaitingCall as WaitingCall
     from bough.conversation.adapters.pydantic_messages import export_messages as export_messages
     from bough.conversation.adapters.pydantic_messages import import_messages as import_messages
+    from bough.conversation.bisect import Bisection as Bisection
+    from bough.conversation.explore import Exploration as Exploration
+    from bough.conversation.explore import Variant as Variant
     from bough.conversation.log.condenser import KeepFirstCondenser as KeepFirstCondenser
     from bough.conversation.log.condenser import SummarizingCondenser as SummarizingCondenser
     from bough.conversation.once import arun as arun
@@ -107,6 +110,8 @@ else:
                 "AsyncConversation Conversation Delta ForkOverrides RunResult Turn TurnRecord WaitingCall"
             ),
             "bough.conversation.adapters.pydantic_messages": "export_messages import_messages",
+            "bough.conversation.bisect": "Bisection",
+            "bough.conversation.explore": "Exploration Variant",
             "bough.conversation.log.condenser": "KeepFirstCondenser SummarizingCondenser",
             "bough.conversation.once": "arun run",
             "bough.effects": "LostCall effect_key",

@@ -11,7 +11,7 @@ import pytest
 
 from bough.agents.spec import AgentSpec
 from bough.conversation.log.journal import Journal
-from bough.errors import Conflict, InvalidInput, NotFound, NotSupported, Unavailable
+from bough.errors import Conflict, InvalidInput, NotFound, Unavailable
 from bough.events.model import UserMessage
 from bough.settings import Settings
 from bough.tasks import EventType, Task, TaskBroker, TaskState
@@ -49,14 +49,15 @@ async def test_a_broker_that_is_not_entered_runs_nothing(tasks: RelationalTaskSt
         await broker.submit("late")
 
 
-async def test_a_check_is_refused_and_limits_of_either_count_are_kept(
+async def test_a_check_is_validated_and_limits_of_either_count_are_kept(
     tasks: RelationalTaskStore, settings: Settings, scripted: Scripted
 ) -> None:
-    """What is not there is said, and nothing is written; bounds of the conversation stop the task."""
+    """An invalid check is refused, and nothing is written; bounds of the conversation stop the task."""
     async with TaskBroker(tasks, settings=settings) as broker:
         broker.register_agents([scripted("writer", "a poem", "another")])
-        with pytest.raises(NotSupported):
-            await broker.submit("write", agent_name="writer", check={"command": "true"})
+        for check in ({"command": ""}, {"comand": "true"}, ["true"], 7):
+            with pytest.raises(InvalidInput):
+                await broker.submit("write", agent_name="writer", check=check)
         limits = {"requests": 0, "per": "conversation"}
         task = await broker.wait(await broker.submit("write", agent_name="writer", limits=limits), 20)
         assert (task.state, task.code) == (TaskState.FAILED, "limit_exceeded")

@@ -191,13 +191,17 @@ class Delegation(Protocol):
         """Return the usage of a conversation and its descendants. One SQL statement."""
         ...
 
-    async def run(self, conversation: UUID, message: str | None, key: str, check: JsonObject | None) -> Child:
-        """Run a conversation as a task and return when it ends or asks for input.
+    async def run(
+        self, conversation: UUID, message: str | None, key: str, check: JsonObject | None, *, queue: str | None = None
+    ) -> Child:
+        """Run a conversation as a task and return when it ends or asks for input. Cancelled, it pauses the run.
 
         Args:
             message: The message to send; None continues the conversation without one.
-            key: Identifies the task: a repeated call with the same key returns the same task.
-            check: The check that must succeed before the task is completed.
+            key: Identifies the task: a repeated call with the same key returns the same task, or, if that failed or
+                was cancelled, continues its conversation in a new one.
+            check: A command that judges the files when the agent has finished, before the task is completed.
+            queue: Where the task waits; None for the agent's queue.
 
         Raises:
             Conflict: Another task is already running the conversation.

@@ -72,6 +72,13 @@ def script_line(event: JsonObject) -> Line:
     )
 
 
+def check_line(event: JsonObject) -> Line:
+    """Return the progress line of a check that ran."""
+    outcome: Span = ("passed", "good") if event["passed"] else (describe_outcome(event), "bad")
+    command = one_line(event["command"], 44)
+    return line(("  check    ", "dim"), f"{command}  ", outcome, (_duration(event), "dim"), hang=11)
+
+
 def skill_line(event: JsonObject) -> Line:
     """Return the progress line of an activated skill."""
     return line(("  skill    ", "dim"), (event["name"], "strong"), (f"  {_describe_trigger(event)}", "dim"), hang=11)
@@ -172,7 +179,7 @@ def describe_outcome(event: JsonObject) -> str:
 
 
 def _duration(event: JsonObject) -> str:
-    seconds = event.get("duration_seconds", event.get("wall_seconds"))
+    seconds = event.get("duration_seconds", event.get("wall_seconds", event.get("seconds")))
     return f"  {seconds:.2f} s" if seconds else ""
 
 

@@ -15,6 +15,7 @@ from bough.errors import InvalidInput
 from bough.settings import Settings
 
 if TYPE_CHECKING:
+    from bough.conversation.check import RunCheck
     from bough.events import StoreAdmin
 
 Home: TypeAlias = Annotated[
@@ -80,6 +81,14 @@ Timeout: TypeAlias = Annotated[
 ]
 NoStream: TypeAlias = Annotated[bool, typer.Option("--no-stream", help="Print the answer when it is complete.")]
 Check: TypeAlias = Annotated[bool, typer.Option("--check", help="Exit with code 1 unless the run finished normally.")]
+Until: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--until", metavar="CMD", help="Continue until this command, run in the sandbox, exits with 0."),
+]
+CheckTimeout: TypeAlias = Annotated[
+    float,
+    typer.Option("--check-timeout", metavar="SECONDS", min=0, callback=require_number, help="Time limit of a check."),
+]
 Policy: TypeAlias = Annotated[
     str | None,
     typer.Option(
@@ -177,6 +186,19 @@ def load_settings(
         skill_roots=list(parse_skill_roots(skill_roots)) or None,
         timeout_seconds=script_timeout,
     )
+
+
+def make_check(until: str | None, seconds: float) -> RunCheck | None:
+    """Return the check of `--until`; None without one.
+
+    Raises:
+        InvalidInput: The command is empty or too long, or the time limit is 0.
+    """
+    if until is None:
+        return None
+    from bough.conversation.check import RunCheck
+
+    return RunCheck(command=until, timeout_seconds=seconds, until=True)
 
 
 def parse_env(pairs: list[str] | None) -> dict[str, str]:

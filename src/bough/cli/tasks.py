@@ -21,6 +21,7 @@ from bough.settings import Settings
 if TYPE_CHECKING:
     from bough.agents.spec import AgentSpec
     from bough.conversation import State
+    from bough.conversation.check import RunCheck
     from bough.conversation.rules import GivenRules
     from bough.events.record import ConversationRecord
     from bough.guard import HookSet
@@ -147,11 +148,13 @@ async def submit_detached(
     title: str | None,
     tags: dict[str, str],
     key: str | None,
+    check: RunCheck | None = None,
 ) -> Report:
     """Submit a run as a task and return a report with its id; a worker or `bough tasks wait --run` runs the task.
 
     Args:
         key: Idempotency key.
+        check: Judges the files whenever the agent has finished.
 
     Raises:
         InvalidInput: The message is empty, or the workspace is not a folder.
@@ -171,7 +174,7 @@ async def submit_detached(
     try:
         task_id = await broker.submit(
             message, agent_name=spec.name, workspace=workspace, title=title, tags=tags,
-            idempotency_key=key, budget=rules.get("budget"),
+            idempotency_key=key, budget=rules.get("budget"), check=None if check is None else check.to_json(),
         )  # fmt: skip
         task = await broker.poll(task_id)
     finally:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Generic
 from uuid import UUID
 
+from bough.conversation.check import CHECK_SECONDS
 from bough.conversation.follow import check_position
 from bough.conversation.log.listeners import Listener, OnEvent, Update
 from bough.conversation.log.state import State
@@ -114,7 +115,14 @@ class ConversationBase(ABC, Generic[T]):
         return self.state.workspace
 
     @abstractmethod
-    async def run(self, *, on_event: OnEvent | None = None, limits: Limits | None = None) -> RunResult[T]:
+    async def run(
+        self,
+        *,
+        on_event: OnEvent | None = None,
+        limits: Limits | None = None,
+        until: str | None = None,
+        check_timeout: float = CHECK_SECONDS,
+    ) -> RunResult[T]:
         """Run until the model has answered everything, and return the result."""
 
     @abstractmethod
@@ -156,13 +164,20 @@ class ConversationBase(ABC, Generic[T]):
     def _iterate_updates(self, after: int) -> AsyncGenerator[Update]:
         """Iterate as `follow` does."""
 
-    def run_stream(self) -> RunStream:
+    def run_stream(self, *, until: str | None = None, check_timeout: float = CHECK_SECONDS) -> RunStream:
         """Run, and iterate the durable events and pieces of text as they arrive. `result` has the result afterwards.
 
         If the iteration is left early, the run is interrupted: no tool starts any more, and the next call of this
         object waits until the run has ended.
+
+        Args:
+            until: As for `run`, like `check_timeout`.
         """
-        return RunStream(self._listener_list, lambda: asyncio.create_task(self.run()), self._stop_run, self._abandon)
+
+        def start() -> asyncio.Task[RunResult[T]]:
+            return asyncio.create_task(self.run(until=until, check_timeout=check_timeout))
+
+        return RunStream(self._listener_list, start, self._stop_run, self._abandon)
 
     @abstractmethod
     async def _stop_run(self, run: asyncio.Task[RunResult[T]]) -> None:

@@ -28,9 +28,10 @@ from bough.conversation.agent import (
     with_other_model,
 )
 from bough.conversation.base import ConversationBase
+from bough.conversation.check import CHECK_SECONDS, RunCheck
 from bough.conversation.collection import ConversationCollection
 from bough.conversation.current_run import CurrentRun
-from bough.conversation.file_methods import FileMethods
+from bough.conversation.explore_methods import ExploreMethods
 from bough.conversation.follow import follow
 from bough.conversation.fork.compare import Comparison, compare, make_graft
 from bough.conversation.fork.opened import fork_opened
@@ -92,7 +93,7 @@ if TYPE_CHECKING:
     from bough.conversation.remote.remote import RemoteConversation
 
 
-class AsyncConversation(ConversationBase[T], FileMethods, ConversationCollection):
+class AsyncConversation(ConversationBase[T], ExploreMethods, ConversationCollection):
     """An open conversation whose agent answers with `T`.
 
     Create one with `create`, `open` or `fork`. Close it with `aclose` or `async with`.
@@ -537,6 +538,8 @@ class AsyncConversation(ConversationBase[T], FileMethods, ConversationCollection
         on_event: OnEvent | None = None,
         on_node: NodeListener | None = None,
         limits: Limits | None = None,
+        until: str | None = None,
+        check_timeout: float = CHECK_SECONDS,
     ) -> RunResult[T]:
         """Run until the model has answered everything, and return the result.
 
@@ -549,15 +552,21 @@ class AsyncConversation(ConversationBase[T], FileMethods, ConversationCollection
                 it is not called again.
             on_node: Awaited for every node of PydanticAI's graph before that node runs.
             limits: Limits of this run, in addition to those of the conversation.
+            until: A bash command that runs in the sandbox, in the workspace, whenever the agent has finished. If it
+                exits with 0, the run ends with the reason `check_passed`; otherwise the end of its output is sent to
+                the agent, which continues. Limits end the run too.
+            check_timeout: Seconds after which the command is killed and has failed.
 
         Raises:
             Conflict: The conversation is running, here or in another process.
+            PermissionDenied: There is a check, and the workspace is read-only.
             ModelError: The model failed. The conversation's status is `error`, and it can be run again.
             StoreError: An event could not be written.
         """
         if on_event is not None and not callable(on_event):
             raise InvalidInput("on_event is not a function", hint="give a function of one argument: the update")
-        current_run = await self._begin_run(limits, on_node)
+        check = None if until is None else RunCheck(command=until, timeout_seconds=check_timeout, until=True)
+        current_run = await self._begin_run(limits, on_node, check)
         if on_event is None:
             return await current_run.wait()
         async with self._journal.call_for_updates(on_event):  # entered before the run's task is scheduled
@@ -578,11 +587,17 @@ class AsyncConversation(ConversationBase[T], FileMethods, ConversationCollection
             with suppress(NotFound):  # the conversation was deleted
                 await self._log.catch_up()
 
-    async def _begin_run(self, limits: Limits | None, on_node: NodeListener | None = None) -> CurrentRun[T]:
+    async def _begin_run(
+        self, limits: Limits | None, on_node: NodeListener | None = None, check: RunCheck | None = None
+    ) -> CurrentRun[T]:
         require_type(limits, (Limits, NoneType), "limits", "give Limits(…)")
         await self._join_abandoned_run()
-        self._current_run.begin(self._make_runner(limits, on_node))
+        self._current_run.begin(self._make_runner(limits, on_node, check))
         return self._current_run
+
+    @override
+    async def _run_until_checked(self, check: RunCheck | None) -> None:
+        await (await self._begin_run(None, check=check)).wait()
 
     async def ask(self, question: str) -> str:
         """Return the model's answer to a question about the conversation.
@@ -785,7 +800,9 @@ class AsyncConversation(ConversationBase[T], FileMethods, ConversationCollection
             message, self.state, self._triggers, self.skills, self._agent.builder.blueprint.toolset
         )
 
-    def _make_runner(self, limits: Limits | None = None, on_node: NodeListener | None = None) -> Runner:
+    def _make_runner(
+        self, limits: Limits | None = None, on_node: NodeListener | None = None, check: RunCheck | None = None
+    ) -> Runner:
         return Runner(
             self._journal,
             self._agent,
@@ -795,6 +812,7 @@ class AsyncConversation(ConversationBase[T], FileMethods, ConversationCollection
             limits=limits,
             delegation=self._environment.delegation,
             on_node=on_node,
+            check=check,
         )
 
     async def _run_end_hooks(self) -> None:

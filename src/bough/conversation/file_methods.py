@@ -88,6 +88,9 @@ class FileMethods:
         """
         before = await self._find_tree(self.state.base if start is None else start)
         after = await self._find_tree(stop)
+        return await self._compare_trees(before, after, paths)
+
+    async def _compare_trees(self, before: str, after: str, paths: Sequence[str] = ()) -> FileChanges:
         return await asyncio.to_thread(self._workspace_folder().compare, before, after, paths, 3)
 
     async def restore(

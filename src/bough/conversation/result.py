@@ -20,6 +20,9 @@ T = TypeVar("T", default=Any)
 OutputT = TypeVar("OutputT", default=Any)
 """The output type of the conversation that a method creates or opens."""
 
+CHECK_PASSED = "check_passed"
+"""`RunResult.reason` of a run that ended because its check passed."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class WaitingCall:
@@ -50,7 +53,8 @@ class RunResult(Generic[T]):
         finish_reason: Why that response ended; `none` without a response, or if the provider does not report it.
         partial: Whether the text is truncated. Running again continues it.
         reason: Empty if the run is finished. Otherwise the code of an error, the name of a limit, `interrupted`,
-            `stuck`, `length`, `content_filter`, `no_finish`, `script_failed` or `nothing_fits`.
+            `stuck`, `length`, `content_filter`, `no_finish`, `script_failed`, `nothing_fits`, or, for a run until a
+            check, `check_passed`.
         waiting: The calls that wait for a decision or a result.
         steps: The number of model requests of this run, each with its calls.
         start: Seq of the first event of this run.

@@ -18,7 +18,10 @@ from bough.agents.delegation_protocol import Delegation
 from bough.agents.spec import AgentSpec
 from bough.conversation.agent import AgentLike, AgentOf
 from bough.conversation.base import describe
+from bough.conversation.bisect import Bisection
+from bough.conversation.check import CHECK_SECONDS
 from bough.conversation.conversation import AsyncConversation
+from bough.conversation.explore import Exploration, OnBranch, Variant
 from bough.conversation.fork.compare import Comparison
 from bough.conversation.fork.file_changes import FileChanges, FileTree
 from bough.conversation.fork.files import Conflicts
@@ -350,12 +353,20 @@ class Conversation(Generic[T]):
         """Send the message of a recorded turn again; see `AsyncConversation.repeat`."""
         return self._loop.call(self._core.repeat, turn, id=id)
 
-    def run(self, *, on_event: OnEvent | None = None, limits: Limits | None = None) -> RunResult[T]:
+    def run(
+        self,
+        *,
+        on_event: OnEvent | None = None,
+        limits: Limits | None = None,
+        until: str | None = None,
+        check_timeout: float = CHECK_SECONDS,
+    ) -> RunResult[T]:
         """Run until the model has answered everything; see `AsyncConversation.run`.
 
         `on_event` is called in the thread of bough's event loop and must not block it for long.
         """
-        return self._loop.call(self._core.run, on_event=on_event, limits=limits)
+        options: Any = {"on_event": on_event, "limits": limits, "until": until, "check_timeout": check_timeout}
+        return self._loop.call(self._core.run, **options)
 
     def start(self, *, limits: Limits | None = None, close: bool = False) -> None:
         """Start a run that continues without its caller; see `AsyncConversation.start`."""
@@ -366,9 +377,9 @@ class Conversation(Generic[T]):
         """Iterate events and pieces of text until the present run has ended; see `AsyncConversation.follow`."""
         return self._iterate(self._core.follow(after))
 
-    def run_stream(self) -> Iterator[Update]:
+    def run_stream(self, *, until: str | None = None, check_timeout: float = CHECK_SECONDS) -> Iterator[Update]:
         """Run, and iterate events and pieces of text as they arrive; see `AsyncConversation.run_stream`."""
-        return self._iterate(self._core.run_stream())
+        return self._iterate(self._core.run_stream(until=until, check_timeout=check_timeout))
 
     def pause(self, *, by: str = "user", reason: str = "") -> None:
         """Ask the run to stop at its next step; see `AsyncConversation.pause`."""
@@ -405,6 +416,36 @@ class Conversation(Generic[T]):
         new: Conversation[Any] = type(self).__new__(type(self))
         new._create_core(self._loop, self._core.fork, agent=agent, **options)
         return new
+
+    def explore(
+        self,
+        variants: Sequence[Variant],
+        *,
+        message: str | None = None,
+        check: str | None = None,
+        repeats: int = 1,
+        at: Cut | Turn | None = None,
+        jobs: int = 4,
+        check_timeout: float = CHECK_SECONDS,
+        session: UUID | None = None,
+        queue: str | None = None,
+        on_update: OnBranch | None = None,
+    ) -> Exploration:
+        """Try variants of the work in forks, and judge each by a check; see `AsyncConversation.explore`."""
+        options: Any = {"message": message, "check": check, "repeats": repeats, "at": at, "jobs": jobs}
+        options |= {"check_timeout": check_timeout, "session": session, "queue": queue, "on_update": on_update}
+        return self._loop.call(self._core.explore, variants, **options)
+
+    def bisect(
+        self,
+        check: str,
+        *,
+        good: Cut | Turn | None = None,
+        bad: Cut | Turn | None = None,
+        check_timeout: float = CHECK_SECONDS,
+    ) -> Bisection:
+        """Search for the step that broke the files; see `AsyncConversation.bisect`."""
+        return self._loop.call(self._core.bisect, check, good=good, bad=bad, check_timeout=check_timeout)
 
     def compare(self, other: Conversation[Any], *, until: Turn | None = None) -> Comparison:
         """Compare this conversation with another one; see `AsyncConversation.compare`."""

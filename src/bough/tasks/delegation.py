@@ -11,6 +11,7 @@ import difflib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 from uuid import UUID, uuid5
@@ -21,7 +22,7 @@ from bough.connect.mcp_pool import McpPool
 from bough.conversation.fork.workspace import ForkedWorkspace, fork_workspace
 from bough.conversation.rules import GivenRules, Rules
 from bough.conversation.run.shared_bounds import check_usage, measure_since, subtract_from
-from bough.errors import InvalidInput, LimitExceeded, NotFound
+from bough.errors import LimitExceeded, NotFound
 from bough.events.record import ConversationRecord
 from bough.events.side_tables import Tables
 from bough.events.store import EventStore
@@ -29,11 +30,12 @@ from bough.settings import Settings
 from bough.tasks.agents import AGENT_PATH, find_by_path, find_configured
 from bough.tasks.model import Task
 from bough.tasks.notify import Until, has_stopped
+from bough.tasks.state import TaskState
 from bough.tasks.store import Claim
 from bough.tasks.stores.relational import RelationalTaskStore, sum_spent
 from bough.tasks.stores.rows import FORMAT, TaskRow, find_live_row, find_row, parse_id, read_first
 from bough.tasks.stores.submission import ParentLink, Submitted
-from bough.tasks.submitting import SubmissionRequest
+from bough.tasks.submitting import SubmissionRequest, task_id_for_key
 from bough.tasks.worker import Worker
 from bough.types import JsonObject
 
@@ -195,13 +197,36 @@ class BrokerDelegation:
         """Return the usage of a conversation and its descendants. One statement."""
         return await self._broker.store.read_spent(conversation)
 
-    async def run(self, conversation: UUID, message: str | None, key: str, check: JsonObject | None) -> Child:
+    async def run(
+        self, conversation: UUID, message: str | None, key: str, check: JsonObject | None, *, queue: str | None = None
+    ) -> Child:
         """Run a conversation as a task, until it ends or asks for input. See `Delegation.run`."""
-        if check is not None:
-            raise InvalidInput("a check after a task cannot be run yet", hint="leave it out", code="not_supported")
-        task_id = await self._broker.run(conversation, message, idempotency_key=key)
-        assert task_id is not None  # noqa: S101 - a run that is started has a task
-        return self._make_child(await self._broker.wait_until(task_id, has_stopped))
+        task_id = await self._submit_run(conversation, message, key, {"check": check, "queue": queue})
+        try:
+            return self._make_child(await self._broker.wait_until(task_id, has_stopped))
+        except asyncio.CancelledError:
+            if not self._is_continued_elsewhere(conversation):
+                await finish(self._broker.cancel(task_id))
+            raise
+
+    async def _submit_run(self, conversation: UUID, message: str | None, key: str, metadata: JsonObject) -> str:
+        """Submit the task of a key, or its continuation if it failed or was cancelled. Returns the task's id."""
+        broker = self._broker
+        await broker.store.open()
+        for attempt in count():
+            attempt_key = f"{key}:{attempt}" if attempt else key
+            row = await broker.store.look(lambda tables, key=attempt_key: find_row(tables, task_id_for_key(key)))
+            if row is not None and row.current in (TaskState.FAILED, TaskState.CANCELLED):
+                continue
+            if row is not None:
+                broker.wake(row.task_id, row.queue)
+                return row.task_id
+            # Only the first task sends the message: the log has it afterwards.
+            text = None if attempt else message
+            task_id = await broker.run(conversation, text, idempotency_key=attempt_key, **metadata)
+            assert task_id is not None  # noqa: S101 - a run that is started has a task
+            return task_id
+        raise AssertionError
 
     async def _find_agent(self, agent: str, path: Sequence[str]) -> AgentSpec:
         """Return the sub-agent named `agent` of the agent at `path`.
@@ -407,4 +432,8 @@ class TaskRunning(Protocol):
 
     async def run(self, conversation: UUID, message: str | None = None, **metadata: Any) -> str | None:
         """Run an existing conversation as a new task."""
+        ...
+
+    def wake(self, task_id: str | None = None, queue: str | None = None) -> None:
+        """Run a pending task in this process."""
         ...

@@ -15,13 +15,14 @@ from pydantic_ai.models import Model
 
 from bough.agents.build import BlueprintCache
 from bough.agents.spec import AgentSpec
+from bough.conversation.check import RunCheck
 from bough.conversation.fork.workspace import WorkspacePolicy
 from bough.conversation.log.state import State, inherit_changed_rules
 from bough.conversation.message import check_message, make_message_events
 from bough.conversation.open import Beginning
 from bough.conversation.rules import LIMITS_FIELDS, Rules, read_spec_rules
 from bough.conversation.run.tracing import read_traceparent
-from bough.errors import Conflict, InvalidInput, NotSupported, PermissionDenied
+from bough.errors import Conflict, InvalidInput, PermissionDenied
 from bough.events.model import ConversationStarted, Event, StateChanged, UserMessage
 from bough.events.record import ConversationRecord, microseconds
 from bough.events.side_tables import Tables
@@ -53,11 +54,14 @@ MAX_KEY_CHARACTERS = 200
 TRACE = "trace"
 """Metadata key of a task: the W3C `traceparent` of the span that submitted it."""
 
+CHECK = "check"
+"""Metadata key of a task: the command that judges its files before it completes; see `RunCheck`."""
+
 _QUEUE = re.compile(r"[A-Za-z0-9_.-]{1,64}|~[\w.-]{1,80}")
 _STORED = frozenset({"agent_name", "system_prompt", "config_name"})
 _RESERVED = _STORED | {
     "idempotency_key", "priority", "queue", "not_before", "deadline_seconds", "max_attempts", "id", "parent",
-    "conversation", "check", "title", "tags", "workspace", "limits", "budget",
+    "conversation", CHECK, "title", "tags", "workspace", "limits", "budget",
 }  # fmt: skip
 _CHECKED_SPELLING = (*sorted(_STORED), "idempotency_key", "not_before", "deadline_seconds", "max_attempts")
 _KEYS = UUID("4f3f6a1e-6f0b-5b6e-9a57-0d6f1f1f8a10")
@@ -304,14 +308,11 @@ def read_stored_metadata(metadata: Mapping[str, Any]) -> JsonObject:
     """Return the part of a submission's metadata that is stored with the task.
 
     Raises:
-        InvalidInput: The metadata is not JSON, or longer than 64 KiB.
-        NotSupported: The metadata has a `check`.
+        InvalidInput: The metadata is not JSON, or longer than 64 KiB, or its check is invalid.
     """
-    if metadata.get("check") is not None:
-        raise NotSupported(
-            "a task cannot check its result yet", hint="run the check after the task, and leave check out"
-        )
     stored = {key: value for key, value in metadata.items() if key not in _RESERVED or key in _STORED}
+    if (check := metadata.get(CHECK)) is not None:
+        stored[CHECK] = RunCheck.parse(check).to_json()
     try:
         text = json.dumps(stored, allow_nan=False)
     except (TypeError, ValueError) as error:

@@ -20,6 +20,7 @@ from bough.agents.spec import AgentSpec
 from bough.cancellation import acquire, finish
 from bough.connect.mcp_pool import McpPool
 from bough.conversation.agent import AgentInForce
+from bough.conversation.check import RunCheck
 from bough.conversation.log.listeners import Update
 from bough.conversation.log.staged_write import Ending
 from bough.conversation.parts import Parts
@@ -43,7 +44,7 @@ from bough.tasks.stores.endings import Withdraw, end_claim, find_current
 from bough.tasks.stores.relational import RelationalTaskStore
 from bough.tasks.stores.rows import Enqueue, Move, give_job, read_first
 from bough.tasks.stores.summary import TASKS
-from bough.tasks.submitting import TRACE
+from bough.tasks.submitting import CHECK, TRACE
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
@@ -284,6 +285,7 @@ class Worker:
         active.ending.spent_before = await measure_before(journal, task)
         journal.listeners.extend(partial(listener, journal.cid) for listener in self.on_update)
         find_reached = self.find_reached and partial(self.find_reached, opened.record.owner, journal.cid)
+        check: Any = task.metadata.get(CHECK)
         active.runner = runner = Runner(
             journal,
             AgentInForce(journal.state, opened.agent, opened.environment.settings),
@@ -293,6 +295,7 @@ class Worker:
             delegation=self.delegation,
             ancestors=await self._read_bounds(task),
             find_reached=find_reached,
+            check=None if check is None else RunCheck.parse(check),
         )
         # From the claim's seq, not from the head: interrupts that arrived while the conversation was opened apply to
         # this run.

@@ -60,6 +60,8 @@ def run(
     tag: options.Tags = None,
     no_stream: options.NoStream = False,
     check: options.Check = False,
+    until: options.Until = None,
+    check_timeout: options.CheckTimeout = 600.0,
     detach: Detach = False,
     idempotency_key: IdempotencyKey = None,
     home: options.Home = None,
@@ -80,6 +82,7 @@ def run(
             hint="name the file in the prompt, or redirect stdin from /dev/null",
         )
     tags = options.parse_tags(tag)
+    run_check = options.make_check(until, check_timeout)
     settings = options.load_settings(
         home,
         store,
@@ -108,7 +111,7 @@ def run(
             folder = str(workspace.absolute())
             return await submit_detached(
                 spec, message, settings=settings, workspace=folder, rules=rule_arguments, title=title, tags=tags,
-                key=idempotency_key,
+                key=idempotency_key, check=run_check,
             )  # fmt: skip
         # Before anything is created: a recorded message would be run by the next `bough resume`.
         refuse_untrusted_start(spec, message, workspace, settings)
@@ -119,7 +122,13 @@ def run(
             if note := describe_start(settings.model is not None or agent is not None, conversation.agent.model_name):
                 renderer.note(note)
             turn = WatchedRun(
-                conversation, renderer, command="run", json=json, stream=shows_stream(no_stream), check=check
+                conversation,
+                renderer,
+                command="run",
+                json=json,
+                stream=shows_stream(no_stream),
+                check=check,
+                until=run_check,
             )
             turn.warn_all(rules.warnings(settings.home, conversation.workspace, conversation.agent.model_name))
             await turn.heading()

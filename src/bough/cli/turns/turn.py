@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from bough.conversation import AsyncConversation, Update
+    from bough.conversation.check import RunCheck
 
 
 class WatchedRun:
@@ -35,6 +36,7 @@ class WatchedRun:
         stream: Write the answer as it comes; otherwise at its end.
         always: What was approved for the rest of the session.
         check: Exit with 1 unless the run is simply done.
+        until: Continue until this check passes.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class WatchedRun:
         stream: bool,
         always: Always | None = None,
         check: bool = False,
+        until: RunCheck | None = None,
     ) -> None:
         self._conversation = conversation
         self._renderer = renderer
@@ -54,6 +57,7 @@ class WatchedRun:
         self._json = json
         self._always = always or Always()
         self._check = check
+        self._until = until
         self._stream = stream
         self._streamed = ""
         self._asked_at: int | None = None
@@ -125,7 +129,9 @@ class WatchedRun:
             self._event(stored)
 
     async def _watch(self) -> None:
-        updates = self._conversation.run_stream()
+        until = self._until
+        options: Any = {} if until is None else {"until": until.command, "check_timeout": until.timeout_seconds}
+        updates = self._conversation.run_stream(**options)
         self._spin("thinking")
         async with aclosing(updates):
             async for update in updates:
@@ -142,7 +148,7 @@ class WatchedRun:
     def _event(self, stored: StoredEvent) -> None:
         event = stored.as_json()
         self._renderer.record({"type": "event", "event": event})
-        if stored.kind == "UserMessage":
+        if stored.kind == "UserMessage" and event["sender"] != "bough":
             self._asked_at = stored.seq
         if stored.kind == "ToolCalled":
             self._arguments[event["tool_call_id"]] = event["arguments"]
@@ -173,6 +179,8 @@ class WatchedRun:
                 return [describe.script_line(event)]
             case "RequestRetried":
                 return [describe.retry_line(event)]
+            case "CheckRan":
+                return [describe.check_line(event)]
             case "ModelResponded" if (thought := describe.thinking_line(event)) is not None:
                 return [thought]
             case "ToolReturned" if event["tool"] not in _TOLD_OTHERWISE:
@@ -217,7 +225,7 @@ class WatchedRun:
         reason = "" if result is None else result.reason
         if status in ("error", "stuck") or reason == "script_failed":
             return True
-        return self._check and (bool(reason) or status != "finished")
+        return self._check and (reason not in ("", "check_passed") or status != "finished")
 
     def _why_ended(self) -> BoughError | None:
         """Return what kept the run from its end, where something did."""

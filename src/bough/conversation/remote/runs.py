@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
+from uuid import UUID
 
 from typing_extensions import override
 
+from bough.conversation.bisect import Bisection
+from bough.conversation.check import CHECK_SECONDS
+from bough.conversation.explore import Exploration, OnBranch, Variant
 from bough.conversation.follow import LIVE_TASK_STATES, ends_run
 from bough.conversation.log.listeners import Delta, OnEvent, Update
+from bough.conversation.log.turns import Turn
 from bough.conversation.remote.bodies import require_absent
 from bough.conversation.remote.control import RemoteControl
 from bough.conversation.remote.transport import ServerTransport, make_error
 from bough.conversation.result import RunResult, T, list_waiting
 from bough.conversation.run.loop import NodeListener
 from bough.conversation.run.outcome import RunOutcome
-from bough.errors import BoughError, Conflict
+from bough.errors import BoughError, Conflict, NotSupported
 from bough.events.model import ErrorRaised, ModelResponded
 from bough.events.record import ConversationRecord, StoredEvent
+from bough.events.store import Cut
 from bough.guard import Limits
 from bough.types import new_id
 
@@ -78,6 +84,8 @@ class RemoteRuns(RemoteControl[T]):
         on_event: OnEvent | None = None,
         on_node: NodeListener | None = None,
         limits: Limits | None = None,
+        until: str | None = None,
+        check_timeout: float = CHECK_SECONDS,
     ) -> RunResult[T]:
         """Run the conversation on the server until the model has answered everything, and return the result.
 
@@ -87,9 +95,9 @@ class RemoteRuns(RemoteControl[T]):
         Raises:
             Conflict: This object already waits for a run.
             ModelError: The model failed. The conversation has the status `error` and can be run again.
-            NotSupported: `on_node` or `limits` are given.
+            NotSupported: `on_node`, `limits` or `until` are given.
         """
-        require_absent(on_node=on_node, limits=limits)
+        require_absent(on_node=on_node, limits=limits, until=until)
         await self._join_abandoned_run()
         if self._is_running:
             raise Conflict("the conversation is already running", hint="wait for that run, or interrupt it")
@@ -104,6 +112,34 @@ class RemoteRuns(RemoteControl[T]):
             raise
         finally:
             self._is_running = False
+
+    async def explore(
+        self,
+        variants: Sequence[Variant],
+        *,
+        message: str | None = None,
+        check: str | None = None,
+        repeats: int = 1,
+        at: Cut | Turn | None = None,
+        jobs: int = 4,
+        check_timeout: float = CHECK_SECONDS,
+        session: UUID | None = None,
+        queue: str | None = None,
+        on_update: OnBranch | None = None,
+    ) -> Exploration:
+        """Raise `NotSupported`."""
+        raise _make_check_error()
+
+    async def bisect(
+        self,
+        check: str,
+        *,
+        good: Cut | Turn | None = None,
+        bad: Cut | Turn | None = None,
+        check_timeout: float = CHECK_SECONDS,
+    ) -> Bisection:
+        """Raise `NotSupported`."""
+        raise _make_check_error()
 
     async def _stop_run(self, run: asyncio.Task[RunResult[T]]) -> None:
         """Cancel the asyncio task that waits for a run; the task then interrupts the run, if it has started."""
@@ -191,3 +227,9 @@ class RemoteRuns(RemoteControl[T]):
         if state.status == "error" and failure is not None:
             raise make_error(failure.code, failure.message, hint=failure.hint)
         return self._result
+
+
+def _make_check_error() -> NotSupported:
+    return NotSupported(
+        "checks of files are not run over HTTP", hint="`bough try` and `bough bisect` run them where the files are"
+    )

@@ -67,12 +67,14 @@ class Supervisor:
         note: StopNote,
         shared: SharedBounds | None = None,
         find_reached: FindReached | None = None,
+        run_check: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """Supervise a run.
 
         Args:
             shared: Limits that the run shares with its own tasks and with sibling tasks.
             find_reached: Called before each request, when all usage so far is durable.
+            run_check: Judges the files whenever no work is left; it may send the agent back to work.
         """
         self._journal = journal
         self._recorder = recorder
@@ -84,6 +86,7 @@ class Supervisor:
         self._shared = shared
         self._recorded = RecordedAnswers(journal)
         self._find_reached = find_reached
+        self._run_check = run_check
         self._started = clock.monotonic()
         self._steps = 0
         self._sent_back = 0
@@ -188,9 +191,13 @@ class Supervisor:
         return events, _make_approval_request(call, review) if review.decision == "confirm" else None
 
     async def at_end(self) -> None:
-        """Let stop hooks send the agent back to work."""
-        if self._sent_back >= MAX_SENT_BACK:
-            return
+        """Let stop hooks send the agent back to work, and then the check of the run."""
+        if self._sent_back < MAX_SENT_BACK:
+            await self._ask_stop_hooks()
+        if self._run_check is not None and not self._journal.state.has_work:
+            await self._run_check()
+
+    async def _ask_stop_hooks(self) -> None:
         verdict = await self.guard().on_stop()
         events: list[Event] = list(verdict.events)
         if verdict.decision == "deny":

@@ -20,7 +20,8 @@ from bough.conversation.file_store import make_event
 from bough.conversation.log.journal import Journal
 from bough.errors import BoughError, Conflict
 from bough.events.model import Event
-from bough.files import FileStore, KeepBounds, Looked, Objects, look
+from bough.execution.base import Guards
+from bough.files import FileStore, KeepBounds, Looked, Objects, look, write
 from bough.types import JsonObject
 
 FIRST_SECONDS = 60.0
@@ -118,6 +119,32 @@ class Keeper:
             self._is_ready = True
             result = await self._look(seconds=seconds)
             return self._record(result, "tool", call)
+
+    async def keep_present(self) -> str | None:
+        """Record the files as they are now, as changed from outside if they changed; return their tree, if kept."""
+        if not self._is_ready:
+            await self.before("any")
+        elif not self._has_stopped:
+            async with self._lock:
+                self._journal.stage(*self._record(await self._look(), "outside"))
+        state = self._journal.state.files
+        return None if state is None else state.tree
+
+    async def take_back(self, tree: str, guards: Guards) -> None:
+        """Make the folder as a tree again, in a folder that only this run uses. Files that are not kept stay."""
+        async with self._lock:
+            await finish(asyncio.to_thread(self._write_blocking, tree, guards))
+
+    def _write_blocking(self, tree: str, guards: Guards) -> None:
+        with self._file_store.objects() as objects:
+            looked = look(self._file_store, objects, self._folder, bounds=self._bounds, seconds=FIRST_SECONDS)
+            if looked.tree is not None and looked.tree != tree:
+                objects.flush()
+
+                def is_guarded(path: str) -> bool:
+                    return guards.covers(path.split("/"))
+
+                write(self._file_store, objects, self._folder, looked.tree, tree, is_guarded=is_guarded)
 
     async def aclose(self) -> None:
         """End looks in progress, release the folder and remember what was seen."""

@@ -9,8 +9,8 @@ from pydantic import ValidationError
 
 from bough.agents.output_type import read_output
 from bough.conversation.log.state import State, list_calls
-from bough.conversation.result import RunResult, list_waiting
-from bough.events.model import ErrorRaised, Event, FinishReason, ModelResponded, ScriptRan, StuckDetected
+from bough.conversation.result import CHECK_PASSED, RunResult, list_waiting
+from bough.events.model import CheckRan, ErrorRaised, Event, FinishReason, ModelResponded, ScriptRan, StuckDetected
 
 
 class RunOutcome:
@@ -32,6 +32,7 @@ class RunOutcome:
         self._is_stuck = False
         self._script_failed = False
         self._nothing_fits = False
+        self._check_passed = False
 
     def take_over(self, state: State) -> None:
         """Adopt the answer of a run that died after it: this run has nothing left to do."""
@@ -48,6 +49,8 @@ class RunOutcome:
                 self._error = event.code
             case StuckDetected():
                 self._is_stuck = True
+            case CheckRan():
+                self._check_passed = event.passed and event.session is None
             case _:
                 pass
 
@@ -65,6 +68,8 @@ class RunOutcome:
             return "stuck"
         if self.partial:
             return self.finish_reason if self.finish_reason in ("length", "content_filter") else "no_finish"
+        if self._check_passed and state.status == "finished":
+            return CHECK_PASSED
         if self._script_failed:
             return "script_failed"
         return "nothing_fits" if self._nothing_fits else ""

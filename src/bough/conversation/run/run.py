@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,6 +23,7 @@ from bough.agents.retry_policy import RetryPolicy
 from bough.agents.spec import AgentSpec
 from bough.cancellation import finish
 from bough.conversation.agent import AgentInForce, require_prices, resolve_spec_model, with_other_model
+from bough.conversation.check import RunCheck
 from bough.conversation.file_store import read_bounds
 from bough.conversation.follow import HANDED_BACK
 from bough.conversation.log.condenser import Condenser, Summarize, SummarizingCondenser
@@ -33,6 +34,7 @@ from bough.conversation.log.tool_result import find_result, result_chars
 from bough.conversation.parts import Environment
 from bough.conversation.result import RunResult
 from bough.conversation.rules import Rules, RulesInForce
+from bough.conversation.run.check_command import CheckAtEnd
 from bough.conversation.run.checks import FindReached, Supervisor
 from bough.conversation.run.keeper import Keeper
 from bough.conversation.run.loop import REMINDER, Loop, NodeListener
@@ -129,6 +131,7 @@ class Runner:
         ancestors: Limits of the conversations above this one, which also apply to this run.
         on_node: Awaited for every node of PydanticAI's graph before that node runs.
         find_reached: Called before each request. Returns a limit of the caller (not of the log) that was reached.
+        check: A command that judges the files whenever the agent has finished.
 
     Attributes:
         has_lease: Set as soon as the run has the lease; a run without work takes none.
@@ -147,6 +150,7 @@ class Runner:
         ancestors: Sequence[SharedBound] = (),
         on_node: NodeListener | None = None,
         find_reached: FindReached | None = None,
+        check: RunCheck | None = None,
     ) -> None:
         self._journal = journal
         self._agent = agent
@@ -162,6 +166,7 @@ class Runner:
             self._shared = SharedBounds(delegation, journal.cid, ancestors, self._read_rules)
         self._on_node = on_node
         self._find_reached = find_reached
+        self._check = check
         self._start = journal.state.head
         self._current_loop: Loop | None = None
         self._outcome = RunOutcome()
@@ -186,7 +191,7 @@ class Runner:
         await self._journal.catch_up()
         state = self._journal.state
         self._start = state.head
-        unfinished = state.has_work or state.status in ("running", "paused")
+        unfinished = state.has_work or state.status in ("running", "paused") or self._check is not None
         has_work = unfinished and not state.waiting
         if ending is None:
             if not has_work:
@@ -391,6 +396,7 @@ class Runner:
             note=self._stop_note,
             shared=self._shared,
             find_reached=self._find_reached,
+            run_check=self._make_check(keeper),
         )
         retries = Retries(journal, resolve=lambda name: self._models.resolve_named(name, self._spec))
         loop = Loop(journal, recorder, supervisor, self._finish, retries=retries, on_node=self._on_node)
@@ -406,6 +412,11 @@ class Runner:
         finally:
             journal.watchers.remove(supervisor.watch)
             journal.watchers.remove(retries.watch)
+
+    def _make_check(self, keeper: Keeper | None) -> Callable[[], Awaitable[None]] | None:
+        if self._check is None:
+            return None
+        return CheckAtEnd(self._check, self._journal, self._environment.executor, lambda: self._guards, keeper).run
 
     async def _loop_with_agent(
         self, loop: Loop, recorder: Recorder, supervisor: Supervisor, retries: Retries
