@@ -130,9 +130,9 @@ async def search(candidates: Sequence[Candidate], judge: Judge) -> Found:
                 bad = index
             case "skip":
                 unjudged.add(index)
-    left = tuple(sorted(index for index in unjudged if good < index < bad))
-    if bad > 0 or left:
-        return Found(bad, left)
+    open_between = tuple(sorted(index for index in unjudged if good < index < bad))
+    if bad > 0 or open_between:
+        return Found(bad, open_between)
     # The first step is the answer: then nothing has shown yet that the files before it are good.
     if await judge(candidates[0].before) == "bad":
         raise InvalidInput("the check fails before the first step too", hint="name a good event with --good")
