@@ -78,6 +78,8 @@ ANSWERS = [
     ["conv", "restore", "-@1", "--dry-run"],
     ["conv", "apply", "-", "--dry-run"],
     ["conv", "collect"],
+    ["try", "hello", "--check", "true", "--model", "offline"],
+    ["bisect", "-", "--check", "true"],
     ["skills", "show", "demo-skill"],
     ["skills", "match", "how many lines"],
     ["skills", "run", "demo-skill", "x.py"],

@@ -26,6 +26,8 @@ VERBS: Mapping[str, str] = {
     "reject": "decide",
     "answer": "decide",
     "replay": "replay",
+    "try": "try_",
+    "bisect": "bisect",
     "exec": "execute",
     "doctor": "doctor",
     "demo": "demo",

@@ -29,6 +29,8 @@ SUMMARIES: Mapping[str, Mapping[str, str]] = {
         "reject": "Reject pending tool calls and continue.",
         "answer": "Answer a pending question or external call and continue.",
         "replay": "Run a conversation again and show what differs.",
+        "try": "Try variants of the work in branches, judged by a check.",
+        "bisect": "Find the step that broke the files.",
     },
     "Look back": {
         "conv": "List, inspect and manage conversations.",

@@ -11,6 +11,7 @@ from uuid import UUID
 from bough.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from bough.agents.delegation_protocol import Delegation
     from bough.agents.spec import AgentSpec
     from bough.cli.rule_options import RuleOptions
     from bough.conversation import AsyncConversation
@@ -83,8 +84,13 @@ def short(id: UUID | str) -> str:
     return str(id).replace("-", "")[-8:]
 
 
-async def open_conversation(name: str, settings: Settings, rules: RuleOptions) -> AsyncConversation:
+async def open_conversation(
+    name: str, settings: Settings, rules: RuleOptions, broker: Delegation | None = None
+) -> AsyncConversation:
     """Open a conversation with its recorded rules and the rules of the options.
+
+    Args:
+        broker: Runs its tasks.
 
     Raises:
         NotFound: No conversation has this name.
@@ -93,14 +99,16 @@ async def open_conversation(name: str, settings: Settings, rules: RuleOptions) -
     from bough.conversation import AsyncConversation
 
     try:
-        return await AsyncConversation.open(name, settings=settings, **rules.make_rules(settings))
+        return await AsyncConversation.open(name, settings=settings, broker=broker, **rules.make_rules(settings))
     except InvalidInput as error:
         project = _find_hook_project(error, settings.home)
         if project is None:
             raise _add_hint(error, f"put them back into {settings.home / 'hooks.json'}") from error
     # Only the log names the project, because the command may run in another folder; so its hooks are loaded now.
     try:
-        return await AsyncConversation.open(name, settings=settings, **rules.make_rules(settings, project))
+        return await AsyncConversation.open(
+            name, settings=settings, broker=broker, **rules.make_rules(settings, project)
+        )
     except InvalidInput as error:
         raise _add_hint(error, f"trust them with `bough skills trust` in {project}") from error
 

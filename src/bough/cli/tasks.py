@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Collection
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -86,13 +86,20 @@ async def get_task(tasks: RelationalTaskStore, name: str) -> Task:
     return task
 
 
-def make_broker(tasks: RelationalTaskStore, settings: Settings, rules: TenantRules | None = None) -> TaskBroker:
+def make_broker(
+    tasks: RelationalTaskStore,
+    settings: Settings,
+    rules: TenantRules | None = None,
+    *,
+    queues: Collection[str] = ("default",),
+) -> TaskBroker:
     """Return a broker whose tasks run with the hooks of the user and of trusted projects.
 
     Conversations of an agent server get the secrets that the server sealed for them.
 
     Args:
         rules: Limits of tenants, for a worker. None sets no limits, for a run that the user of the command requests.
+        queues: The queues whose tasks it runs while it is entered; `()` runs only what it submits.
     """
     from bough.server.auth.sealed import SealedSecrets, SecretBox
     from bough.server.bounds.quotas import make_admission
@@ -107,6 +114,7 @@ def make_broker(tasks: RelationalTaskStore, settings: Settings, rules: TenantRul
     return TaskBroker(
         tasks,
         settings=settings,
+        queues=queues,
         admit=None if rules is None else make_admission(rules),
         hooks=lambda workspace: find_trusted_hooks(settings.home, workspace),
         credentials=find_sealed,

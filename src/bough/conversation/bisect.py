@@ -139,8 +139,8 @@ async def search(candidates: Sequence[Candidate], judge: Judge) -> Found:
     return Found(0, start_checked=True)
 
 
-def _find_nearest(indices: Sequence[int], wanted: int) -> int:
-    return min(indices, key=lambda index: abs(index - wanted))
+def _find_nearest(indices: Sequence[int], target: int) -> int:
+    return min(indices, key=lambda index: abs(index - target))
 
 
 class FileJudge:

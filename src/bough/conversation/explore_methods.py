@@ -88,7 +88,9 @@ class ExploreMethods(FileMethods):
         environment = self._parts.environment
 
         async def fork(variant: Variant, options: ForkOptions) -> Any:
-            return await self.fork(agent=variant.agent, **options)
+            branch = await self.fork(agent=variant.agent, **options)
+            await branch._keep_fork_files()
+            return branch
 
         async def run_here(branch: Any, text: str | None, run_check: RunCheck | None) -> None:
             if text is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -184,6 +185,27 @@ class FileMethods:
         of: JsonObject = {"conversation": str(other.cid), "start": str(start), "stop": str(stop or other.durable)}
         options: JsonObject = {"conflicts": conflicts, "paths": paths, "dry_run": dry_run}
         return await finish(self._change_files(bring_in(before, after, conflicts), "apply", of, options))
+
+    async def _keep_fork_files(self) -> None:
+        """Record the files of a new fork, so that what it does to them can be told from what it began with.
+
+        Does nothing if the fork has run, or keeps no files.
+        """
+        journal, file_store = self._journal, self._parts.environment.file_store
+        settings = self._parts.environment.settings
+        if file_store is None or not (settings.keep_files and self._parts.rules().keep_files):
+            return
+        async for _ in journal.store.read(journal.cid, self.state.base, kinds={"FilesKept", "ToolCalled"}):
+            return
+        folder = self._workspace_folder()
+        objects = await acquire(asyncio.to_thread(file_store.objects), _close)
+        try:
+            looked = await asyncio.to_thread(folder.look, objects)
+            await journal.append(make_event(replace(looked, before=None), file_store, by="fork"))
+        except NotFound:
+            return  # the run records why they cannot be kept
+        finally:
+            await _close(objects)
 
     def _revert(self, steps: Sequence[FileStep], conflicts: Conflicts) -> MakeTarget:
         """Return what takes back steps, and what a call did whose process died before its end was recorded."""

@@ -77,5 +77,5 @@ def _describe_failure(event: CheckRan) -> str:
     else:
         how = f"failed with exit code {event.exit_code}"
     output = "\n".join(text.strip() for text in (event.stdout, event.stderr) if text.strip())
-    shown = f" The end of its output:\n\n{output[-MAX_OUTPUT_BYTES:]}" if output else " It printed nothing."
-    return f"The check `{event.command}` {how}. Continue until it passes.{shown}"
+    shown_output = f" The end of its output:\n\n{output[-MAX_OUTPUT_BYTES:]}" if output else " It printed nothing."
+    return f"The check `{event.command}` {how}. Continue until it passes.{shown_output}"
