@@ -30,11 +30,11 @@ SUMMARIES: Mapping[str, Mapping[str, str]] = {
         "answer": "Answer a pending question or external call and continue.",
         "replay": "Run a conversation again and show what differs.",
         "try": "Try variants of the work in branches, judged by a check.",
-        "bisect": "Find the step that broke the files.",
     },
     "Look back": {
         "conv": "List, inspect and manage conversations.",
         "web": "Show conversations in a browser.",
+        "bisect": "Find the step that broke the files.",
     },
     "Extend": {
         "skills": "List, check and install skills.",

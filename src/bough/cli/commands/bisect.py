@@ -36,7 +36,10 @@ def bisect(
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
-    """Find the step that broke the files, by running a check on the files after some of the steps."""
+    """Find the step that broke the files.
+
+    Runs a check on the files after some of the steps, in a folder of its own.
+    """
     target = Target.parse(id)
     settings = options.load_settings(home, store)
     renderer = renderer_for(json=json)

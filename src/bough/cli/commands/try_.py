@@ -96,7 +96,10 @@ def try_(
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
-    """Try variants of the work, each in a copy of the files, and show which passes the check."""
+    """Try variants of the work in branches, judged by a check.
+
+    Each branch has a copy of the files. The best one is brought in with `bough conv apply`.
+    """
     if keep not in _KEEP:
         raise InvalidInput(f"--keep {keep!r} is neither all nor winner", hint="winner deletes the other branches")
     if session is not None and not resume:
@@ -297,7 +300,7 @@ def _require_keys(data: Any, keys: set[str], where: str) -> None:
 
 def _require_text(value: object, where: str) -> None:
     if not isinstance(value, str) or not value.strip():
-        raise InvalidInput(f"{where} is no text: {value!r:.40}", hint="write a text, in quotes if needed")
+        raise InvalidInput(f"{where} is not a text: {value!r:.40}", hint="write a text, in quotes if needed")
 
 
 def _read_variant(entry: Mapping[str, str], file: Path, settings: Settings) -> Variant:
