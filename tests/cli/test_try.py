@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -67,7 +68,10 @@ def test_the_best_of_three_variants_is_applied(example: Any, tmp_path: Path) -> 
     assert (folder / "variants.yaml").read_bytes() == (EXAMPLE / "variants.yaml").read_bytes()
 
 
-def test_after_a_kill_no_branch_runs_twice(example: Any, tmp_path: Path, bough_home: Path) -> None:
+@pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGINT])
+def test_after_a_kill_or_ctrl_c_no_branch_runs_twice(
+    stop: signal.Signals, example: Any, tmp_path: Path, bough_home: Path
+) -> None:
     folder = tmp_path / "try"
     slow = folder / ".agents/skills/fix-wrong/scripts/fix.sh"
     slow.write_text(slow.read_text().replace("set -e\n", "set -e\nsleep 1.5\n"))
@@ -78,8 +82,12 @@ def test_after_a_kill_no_branch_runs_twice(example: Any, tmp_path: Path, bough_h
     for line in process.stderr:
         if "1 of 3" in line:
             break
-    process.kill()
-    process.communicate()
+    process.send_signal(stop)
+    table, _ = process.communicate()
+    if stop is signal.SIGINT:
+        assert process.returncode == 130
+        assert "idle     failed" in table
+        assert "branches are done" in table
     tried = example.data(*command, "--resume")
     branches = [branch for variant in tried["variants"] for branch in variant["branches"]]
     assert [branch["status"] for branch in branches] == ["finished"] * 3

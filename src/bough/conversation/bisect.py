@@ -115,6 +115,7 @@ async def search(candidates: Sequence[Candidate], judge: Judge) -> Found:
         InvalidInput: The check cannot judge the last files, or fails before the first step.
     """
     last = len(candidates) - 1
+    # The bad end first: without it, a search would name the last step of files that are good.
     verdict = await judge(candidates[last].tree)
     if verdict == "good":
         return Found(None)

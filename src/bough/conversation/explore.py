@@ -222,7 +222,8 @@ class ExploreRequest:
             "id": self.name_branch(variant.name, repeat),
             "at": at,
             "workspace": "copy",
-            "title": f"{variant.name} {repeat}" if self.repeats > 1 else variant.name,
+            # It does not depend on `repeats`: a resumed session with more of them must make the same request.
+            "title": f"{variant.name} {repeat}",
             "tags": tags,
             "overrides": overrides,
             "reason": "try",
@@ -270,6 +271,7 @@ class Explorer:
         try:
             branches = await asyncio.gather(*running)
         except BaseException:
+            # Awaited: a branch that is cancelled records that it is paused.
             for task in running:
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
@@ -291,6 +293,7 @@ class Explorer:
         """Return the cut of the branches: the given one, that of the branches that exist already, or the head."""
         if self._at is not None:
             return self._at
+        # Branches of one session start at one cut, also if the source has got further since the first of them.
         for variant in self._request.variants:
             with suppress(NotFound):
                 record = await self._source.store.get(self._request.name_branch(variant.name, 1))
@@ -304,11 +307,12 @@ class Explorer:
         check = self._request.make_check(variant.name, repeat)
         error = ""
         async with self._slots:
+            # Read before the fork: a finished branch is not opened, whatever its variant has become.
+            existing = await self._read(branch)
+            if existing is not None and self._is_done(existing):
+                self._on_update(existing)
+                return existing
             try:
-                existing = await self._read(branch)
-                if existing is not None and self._is_done(existing):
-                    self._on_update(existing)
-                    return existing
                 self._on_update(replace(branch, status="running"))
                 opened = await self._source.fork(variant, self._request.make_options(variant, repeat, at))
                 message = self._request.message if variant.message is None else variant.message
@@ -330,6 +334,7 @@ class Explorer:
             async with opened:
                 await self._source.run_here(opened, message, check)
             return ""
+        # Closed first: the task opens the branch again, perhaps in another process.
         await opened.aclose()
         as_json = None if check is None else check.to_json()
         child = await delegation.run(opened.id, message, f"try:{opened.id}", as_json, queue=self._request.queue)
@@ -360,6 +365,7 @@ async def read_branch(
         async for stored in store.read(branch.conversation, state.base):
             first, last = first or stored.ts, stored.ts
             match stored.event:
+                # Of another check, or of a run until a check passed, nothing is taken.
                 case CheckRan() as event if event.session == str(request.session) and event.command == request.check:
                     check = event
                 case ErrorRaised() as event:

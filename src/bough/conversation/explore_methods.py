@@ -89,10 +89,12 @@ class ExploreMethods(FileMethods):
 
         async def fork(variant: Variant, options: ForkOptions) -> Any:
             branch = await self.fork(agent=variant.agent, **options)
+            # Before it runs: what it changes is applied as the difference from these files.
             await branch._keep_fork_files()
             return branch
 
         async def run_here(branch: Any, text: str | None, run_check: RunCheck | None) -> None:
+            # With an id of its own: a branch that was interrupted has the message already.
             if text is not None:
                 await branch.send_message(text, id=uuid5(_MESSAGES, str(branch.id)))
             await branch._run_until_checked(run_check)

@@ -6,8 +6,8 @@ import hashlib
 import os
 import shutil
 import threading
-from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 from uuid import UUID, uuid4
@@ -129,15 +129,18 @@ class FileStore:
         """
         return self._hold(folder, "look", "is being looked at", exclusive=True, wait_seconds=wait_seconds)
 
-    def _hold(
-        self, folder: Path, kind: str, reason: str, *, exclusive: bool, wait_seconds: float
-    ) -> AbstractContextManager[None]:
-        try:
-            self.open()
-        except OSError as error:
-            raise self.explain(error) from error
+    @contextmanager
+    def _hold(self, folder: Path, kind: str, reason: str, *, exclusive: bool, wait_seconds: float) -> Generator[None]:
         path = self.path / "locks" / f"{key_folder(folder)}.{kind}"
-        return hold_lock(path, f"{folder} {reason}", exclusive=exclusive, wait_seconds=wait_seconds)
+        with ExitStack() as stack:
+            # On a read-only disk, the file of the lock cannot be opened either.
+            try:
+                self.open()
+                lock = hold_lock(path, f"{folder} {reason}", exclusive=exclusive, wait_seconds=wait_seconds)
+                stack.enter_context(lock)
+            except OSError as error:
+                raise self.explain(error) from error
+            yield
 
     def index(self, folder: Path) -> FolderIndex:
         """Return what is remembered of a folder; the same object for every caller of this store."""

@@ -213,6 +213,7 @@ class BrokerDelegation:
         """Submit the task of a key, or its continuation if it failed or was cancelled. Returns the task's id."""
         broker = self._broker
         await broker.store.open()
+        # A key names one task for ever, so that of an attempt that did not succeed leads to the key of the next one.
         for attempt in count():
             attempt_key = f"{key}:{attempt}" if attempt else key
             row = await broker.store.look(lambda tables, key=attempt_key: find_row(tables, task_id_for_key(key)))

@@ -145,6 +145,7 @@ def try_(
                 position = f"{source.id}@{'' if target.at is None else target.at}"
                 chosen = await _choose_session(log, plan, position, resume, session)
             async with source:
+                # With a queue, its workers run the branches; this process only waits.
                 if queue is None:
                     await broker.__aenter__()
                 progress = _Progress(renderer, len(plan.variants) * plan.repeats)
@@ -188,6 +189,7 @@ async def _explore(
                 on_update=progress.update,
             )
     except asyncio.CancelledError:
+        # Swallowed: Ctrl-C ends the branches, and the table of what is done is still printed.
         return None
 
 
@@ -329,6 +331,7 @@ async def _choose_session(store: EventStore, plan: _Plan, source: str, resume: b
             return UUID(given_id)
         except ValueError:
             raise InvalidInput(f"--session {given_id!r:.60} is not an id", hint="`bough try` prints it") from None
+    # Sessions are numbered, so that neither a tag nor a file has to remember the latest one.
     number = 0
     while await _has_begun(store, plan, plan.name_session(source, number)):
         number += 1

@@ -62,6 +62,7 @@ class CheckAtEnd:
                 await self._keeper.take_back(tree, self._guards())
             else:
                 await self._keeper.keep_present()
+        # After the files: a cut that has the result of the check has the files that it judged.
         event = describe_result(check, result, tree)
         self._journal.stage(event)
         if check.until and not event.passed:

@@ -194,6 +194,7 @@ class Supervisor:
         """Let stop hooks send the agent back to work, and then the check of the run."""
         if self._sent_back < MAX_SENT_BACK:
             await self._ask_stop_hooks()
+        # After the hooks: what they send the agent back for is done before the files are judged.
         if self._run_check is not None and not self._journal.state.has_work:
             await self._run_check()
 
