@@ -137,7 +137,8 @@ def try_(
                 spec = agent_file.resolve_agent(agent, settings, skill_roots=roots)
                 rule_arguments = rules.make_rules(settings, workspace, may_write=agent_file.may_write(spec))
                 where: Any = {"workspace": workspace, "settings": settings, "broker": broker.delegation}
-                source = await AsyncConversation.create(
+                create: Any = AsyncConversation.create
+                source: AsyncConversation[Any] = await create(
                     spec, id=source_id, exist_ok=True, title="try", **where, **rule_arguments
                 )
             else:
