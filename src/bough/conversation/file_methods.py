@@ -16,24 +16,25 @@ from bough.conversation.fork.files import (
     Changed,
     Conflicts,
     FileStep,
+    KeptTree,
     MakeTarget,
     WorkspaceFolder,
     bring_in,
     check_conflicts_argument,
-    explain_damage,
+    describe_damage,
     find_restore,
     find_tree,
     list_steps,
     replace_by,
-    require_tree,
     revert_steps,
 )
+from bough.conversation.fork.past_files import PastWorkspace
 from bough.conversation.fork.request import find_cut
 from bough.conversation.log.journal import Journal
 from bough.conversation.log.state import State
 from bough.conversation.log.turns import Turn
 from bough.conversation.parts import Parts
-from bough.errors import Conflict, CorruptLog, NotFound, PermissionDenied, Unavailable
+from bough.errors import Conflict, InvalidInput, NotFound, PermissionDenied, Unavailable
 from bough.events.model import Event, UserMessage
 from bough.events.store import Cut
 from bough.files import FileStore, Objects
@@ -70,29 +71,42 @@ class FileMethods:
             NotFound: The files were not kept.
             CorruptLog: The kept files are damaged.
         """
-        folder, tree = self._workspace_folder(), await self._find_tree(at)
-        return await asyncio.to_thread(folder.read_tree, tree)
+        return await self._past_workspace.list(at)
 
     async def diff(
-        self, start: Cut | Turn | None = None, stop: Cut | Turn | None = None, *, paths: Sequence[str] = ()
+        self,
+        start: Cut | Turn | None = None,
+        stop: Cut | Turn | None = None,
+        *,
+        other: FileMethods | None = None,
+        own: bool = False,
+        paths: Sequence[str] = (),
     ) -> FileChanges:
-        """Return which files differ between two events, with the patch.
+        """Return which files differ between two events, with the patch and the numbers of lines.
 
         Args:
             start: As `at` of `files`; None for the first event, of a fork for its cut.
             stop: None for the present files.
+            other: The conversation of the same store that `stop` is an event of; None for this one.
+            own: Only what this conversation did, without what others changed meanwhile.
             paths: Only these; a folder stands for everything below it.
 
         Raises:
             NotFound: The files were not kept.
             CorruptLog: The kept files are damaged.
         """
-        before = await self._find_tree(self.state.base if start is None else start)
-        after = await self._find_tree(stop)
-        return await self._compare_trees(before, after, paths)
+        workspace = self._past_workspace
+        if own:
+            if other is not None:
+                raise InvalidInput(
+                    "own and other cannot be combined", hint="own compares the steps of one conversation"
+                )
+            return await workspace.compare_own(start, stop, paths=paths)
+        other_workspace = None if other is None else other._past_workspace
+        return await workspace.compare(start, stop, other=other_workspace, paths=paths)
 
-    async def _compare_trees(self, before: str, after: str, paths: Sequence[str] = ()) -> FileChanges:
-        return await asyncio.to_thread(self._workspace_folder().compare, before, after, paths, 3)
+    async def _compare_trees(self, before: str, after: str) -> FileChanges:
+        return await asyncio.to_thread(self._workspace_folder().compare, before, after, ())
 
     async def restore(
         self,
@@ -128,8 +142,8 @@ class FileMethods:
         cut, log = await find_cut(journal, at, pending="close")
         head = journal.durable
         if exact:
-            tree = await find_tree(journal.store, journal.cid, log.state, head)
-            target = revert_steps((), conflicts) if tree is None else replace_by(tree)
+            kept_tree = await find_tree(journal.store, journal.cid, log.state, head)
+            target = revert_steps((), conflicts) if kept_tree is None else replace_by(kept_tree.tree)
         else:
             if self.state.files is None:
                 await find_tree(journal.store, journal.cid, log.state, head)  # raises if calls may have written files
@@ -181,10 +195,10 @@ class FileMethods:
         if start is None:
             ancestor = await journal.store.common_ancestor(journal.cid, other.cid)
             start = 0 if ancestor is None else ancestor[1]
-        before, after = await source._find_tree(start), await source._find_tree(stop)
+        before, after = await source._past_workspace.find(start), await source._past_workspace.find(stop)
         of: JsonObject = {"conversation": str(other.cid), "start": str(start), "stop": str(stop or other.durable)}
         options: JsonObject = {"conflicts": conflicts, "paths": paths, "dry_run": dry_run}
-        return await finish(self._change_files(bring_in(before, after, conflicts), "apply", of, options))
+        return await finish(self._change_files(bring_in(before.tree, after.tree, conflicts), "apply", of, options))
 
     async def _keep_fork_files(self) -> None:
         """Record the files of a new fork, so that what it does to them can be told from what it began with.
@@ -226,13 +240,12 @@ class FileMethods:
         journal, file_store, folder = self._journal, self._file_store, self._workspace_folder()
         objects = await acquire(asyncio.to_thread(file_store.objects), _close)
         try:
-            changed = await asyncio.to_thread(folder.change, objects, target, **options)
+            with describe_damage(*_name_last_tree(self.state)):
+                changed = await asyncio.to_thread(folder.change, objects, target, **options)
             # While the objects are open: otherwise a collection could remove a tree that this event names.
             if changed.changes and not options["dry_run"]:
                 await journal.append(*self._describe_change(changed, by, of))
             return changed.summarize()
-        except CorruptLog as error:
-            raise explain_damage(error, self.state.files) from error
         finally:
             await _close(objects)
 
@@ -254,27 +267,6 @@ class FileMethods:
         text = f"These files of the workspace {action}: {names}. Read them again before you rely on their content."
         return [*events, UserMessage.text(text, sender="bough")]
 
-    async def _find_tree(self, at: Cut | Turn | None) -> str:
-        """Return the tree of the files at a cut. At the head, the folder is looked at unless a run uses it."""
-        journal = self._open_log
-        await journal.catch_up()
-        _, log = await find_cut(journal, at, pending="close")
-        state, head = log.state, journal.durable
-        if state.head == head:
-            try:
-                return await asyncio.to_thread(self._look_at_idle)
-            except Conflict:  # a run uses the folder
-                if state.files is not None:
-                    return require_tree(state.files, state.head)
-                raise
-        tree = await find_tree(journal.store, journal.cid, state, head)
-        return await asyncio.to_thread(self._look_at_idle) if tree is None else tree
-
-    def _look_at_idle(self) -> str:
-        folder = self._workspace_folder()
-        with self._file_store.hold_folder(folder.folder, exclusive=True), self._file_store.objects() as objects:
-            return str(folder.look(objects).tree)
-
     def _require_writable(self) -> Journal:
         """Return the journal. Raises an error if the files must not be changed."""
         journal = self._journal
@@ -290,6 +282,10 @@ class FileMethods:
             raise Unavailable("this store keeps no files", hint="use a SQLite or Postgres store")
         return file_store
 
+    @property
+    def _past_workspace(self) -> PastWorkspace:
+        return PastWorkspace(self._open_log, self._workspace_folder())
+
     def _workspace_folder(self) -> WorkspaceFolder:
         settings = self._parts.environment.settings
         workspace: Path = self.state.workspace
@@ -299,3 +295,9 @@ class FileMethods:
 
 async def _close(objects: Objects) -> None:
     await asyncio.to_thread(objects.close)
+
+
+def _name_last_tree(state: State) -> list[KeptTree]:
+    """Return the latest tree that the log names, if there is one."""
+    files = state.files
+    return [] if files is None or files.tree is None else [KeptTree(files.tree, files.seq)]

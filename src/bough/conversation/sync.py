@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iter
 from datetime import datetime
 from functools import partial
 from pathlib import Path
+from types import NoneType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, TypeVar, Unpack, cast, overload
 from uuid import UUID
 
@@ -457,10 +458,18 @@ class Conversation(Generic[T]):
         return self._loop.call(self._core.files, at)
 
     def diff(
-        self, start: Cut | Turn | None = None, stop: Cut | Turn | None = None, *, paths: Sequence[str] = ()
+        self,
+        start: Cut | Turn | None = None,
+        stop: Cut | Turn | None = None,
+        *,
+        other: Conversation[Any] | None = None,
+        own: bool = False,
+        paths: Sequence[str] = (),
     ) -> FileChanges:
         """Return which files differ between two events; see `AsyncConversation.diff`."""
-        return self._loop.call(self._core.diff, start, stop, paths=paths)
+        require_type(other, (Conversation, NoneType), "other", "give another Conversation")
+        core: Any = None if other is None else other._core
+        return self._loop.call(self._core.diff, start, stop, other=core, own=own, paths=paths)
 
     def restore(
         self,

@@ -17,6 +17,7 @@ from bough.files.look import HEAVY, KeepBounds, Looked, look
 from bough.files.materialise import materialise
 from bough.files.merge import Merged, merge
 from bough.files.objects import Objects
+from bough.files.patch import MAX_PATCH_FILE_BYTES, make_patch, make_short_patch
 from bough.files.store import FileStore, name_postgres_files, name_sqlite_files
 from bough.files.trees import (
     FileChange,
@@ -33,6 +34,7 @@ from bough.files.trees import (
 
 __all__ = [
     "HEAVY",
+    "MAX_PATCH_FILE_BYTES",
     "CollectedFiles",
     "FileChange",
     "FileStore",
@@ -51,6 +53,8 @@ __all__ = [
     "inspect_files",
     "leave_out",
     "look",
+    "make_patch",
+    "make_short_patch",
     "materialise",
     "merge",
     "name_postgres_files",

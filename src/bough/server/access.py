@@ -109,6 +109,7 @@ Asker: TypeAlias = Annotated[Access, Depends(Right("write", "conversations", "as
 Admin: TypeAlias = Annotated[Access, Depends(Right("admin"))]
 FileReader: TypeAlias = Annotated[Access, Depends(Right("read", "files"))]
 FileWriter: TypeAlias = Annotated[Access, Depends(Right("write", "files"))]
+ConversationFileWriter: TypeAlias = Annotated[Access, Depends(Right("write", "conversations", "files"))]
 CommandReader: TypeAlias = Annotated[Access, Depends(Right("read", "commands"))]
 CommandWriter: TypeAlias = Annotated[Access, Depends(Right("write", "commands"))]
 SkillReader: TypeAlias = Annotated[Access, Depends(Right("read", "skills"))]

@@ -58,6 +58,7 @@ from bough.server.routes import (
     keys,
     meta,
     openai,
+    past_files,
     runs,
     session,
     skills,
@@ -83,7 +84,7 @@ Agents = Mapping[str, AgentSpec] | Iterable[AgentSpec]
 # `runs` comes last, because its last route matches every remaining path below a conversation.
 _ROUTERS = (
     meta, health, session, updates, keys, webhooks, usage, budgets, tasks, skills, evals, approvals, transfer,
-    conversations, forks, events, sockets, commands, files, git, openai, runs,
+    conversations, forks, events, sockets, commands, files, past_files, git, openai, runs,
 )  # fmt: skip
 
 

@@ -52,10 +52,10 @@ Places = Callable[..., AbstractContextManager[Place]]
 class ServedModel:
     """A server for all tests of a file, and the answers of its model, which each test gives anew."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, *, keep_files: bool = False) -> None:
         self._steps: deque[Any] = deque()
         self.model = OpenAIServer([self._answer] * _MAX_REQUESTS)
-        settings = Settings.load(home=home, env={}, cwd=home)
+        settings = Settings.load(home=home, env={}, cwd=home, keep_files=keep_files)
         served = ServerSettings(models=(self.model.url,), shutdown_seconds=5)
         self.server = Running(settings, served, [_agent_of(self.model)])
 

@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from difflib import unified_diff
 from typing import Literal, TypeAlias
 
 from bough.types import JsonObject
-
-MAX_PATCH_FILE_BYTES = 1 << 20
-"""Of a larger file, a patch only says that it differs."""
 
 ChangeKind: TypeAlias = Literal["added", "changed", "removed", "mode"]
 
@@ -23,10 +19,25 @@ class PathChange:
     Attributes:
         path: Relative to the workspace; bytes that are not UTF-8 and control characters are escaped as `\xNN`.
         change: `mode` if only the permission to execute it, or its kind, changed.
+        lines_added: None if the lines were not compared, as in a binary file; likewise `lines_removed`.
     """
 
     path: str
     change: ChangeKind
+    lines_added: int | None = None
+    lines_removed: int | None = None
+
+    def to_json(self) -> JsonObject:
+        """Return it as JSON; without numbers of lines if they were not compared."""
+        counts = {"lines_added": self.lines_added, "lines_removed": self.lines_removed}
+        compared = {name: count for name, count in counts.items() if count is not None}
+        return {"path": self.path, "change": self.change, **compared}
+
+    @classmethod
+    def from_json(cls, document: JsonObject) -> PathChange:
+        """Return the change that `to_json` describes."""
+        added, removed = document.get("lines_added"), document.get("lines_removed")
+        return cls(path=document["path"], change=document["change"], lines_added=added, lines_removed=removed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,8 +46,9 @@ class FileChanges:
 
     Attributes:
         changes: By path.
-        skipped: Paths that stayed as they are, because somebody else changed them or because they are protected.
-        patch: The changes as a unified diff; empty unless it was asked for.
+        skipped: Paths that stayed as they are, because others changed them or because they are protected.
+        patch: The changes as a unified diff; empty unless it was asked for. Binary files, files of more than 1 MiB and
+            all that follow after 8 MiB of patch are only named in it.
     """
 
     changes: tuple[PathChange, ...] = ()
@@ -50,13 +62,12 @@ class FileChanges:
 
     def to_json(self) -> JsonObject:
         """Return the changes as JSON, without the patch."""
-        files = [{"path": change.path, "change": change.change} for change in self.changes]
-        return {"files": files, "left": list(self.skipped)}
+        return {"files": [change.to_json() for change in self.changes], "left": list(self.skipped)}
 
     @classmethod
     def from_json(cls, document: JsonObject) -> FileChanges:
         """Return the changes that `to_json` describes."""
-        changes = tuple(PathChange(path=item["path"], change=item["change"]) for item in document["files"])
+        changes = tuple(PathChange.from_json(item) for item in document["files"])
         return cls(changes=changes, skipped=tuple(document["left"]), patch=document.get("patch") or "")
 
 
@@ -95,28 +106,3 @@ class FileTree:
             CorruptLog: The kept file is damaged.
         """
         return self._read(path)
-
-
-def make_patch(path: str, before: bytes | None, after: bytes | None, *, context: int = 3) -> str:
-    """Return the part of a patch for one file; `before` or `after` is None if the file did not exist then."""
-    old_name, new_name = (
-        ("/dev/null" if before is None else f"a/{path}"),
-        ("/dev/null" if after is None else f"b/{path}"),
-    )
-    old, new = _read_lines(before), _read_lines(after)
-    if old is None or new is None:
-        return f"Binary files {old_name} and {new_name} differ\n"
-    lines = list(unified_diff(old, new, old_name, new_name, n=context))
-    return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
-
-
-def _read_lines(content: bytes | None) -> list[str] | None:
-    """Return the lines of a text; None for other content and for a text that is too long."""
-    if content is None:
-        return []
-    if len(content) > MAX_PATCH_FILE_BYTES or b"\0" in content:
-        return None
-    try:
-        return content.decode().splitlines(keepends=True)
-    except UnicodeDecodeError:
-        return None

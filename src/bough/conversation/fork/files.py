@@ -7,15 +7,15 @@ the files before it into the folder as it is now.
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import AsyncIterator, Callable, Generator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias, TypeVar
 from uuid import UUID
 
-from bough.conversation.fork.file_changes import FileChanges, FileTree, KeptEntry, PathChange, make_patch
+from bough.conversation.fork.file_changes import FileChanges, FileTree, KeptEntry, PathChange
 from bough.conversation.log.state import KeptFiles, State
 from bough.errors import Conflict, CorruptLog, InvalidInput, NotFound, PermissionDenied
 from bough.events.model import FilesKept, ToolCalled
@@ -23,6 +23,7 @@ from bough.events.record import StoredEvent
 from bough.events.store import EventStore
 from bough.execution.base import NO_GUARDS, Guards
 from bough.files import (
+    MAX_PATCH_FILE_BYTES,
     FileChange,
     FileStore,
     KeepBounds,
@@ -34,6 +35,8 @@ from bough.files import (
     entries,
     leave_out,
     look,
+    make_patch,
+    make_short_patch,
     merge,
     read,
     select,
@@ -42,13 +45,16 @@ from bough.files import (
 )
 from bough.tree import open_beneath, open_descriptor
 
+T = TypeVar("T")
+
 Conflicts: TypeAlias = Literal["refuse", "leave", "force"]
-"""What happens to files that somebody else changed too: nothing is written, they stay, or they are written over."""
+"""What happens to files that others changed too: nothing is written, they stay, or they are written over."""
 
 STEPS: Final = ("tool", "restore", "apply")
 """`FilesKept.by` of what a conversation itself did to its files."""
 
 LOOK_SECONDS: Final = 600.0
+MAX_PATCH_CHARS: Final = 8 << 20
 MAX_PATHS: Final = 50
 
 
@@ -115,7 +121,14 @@ class Changed:
         return FileChanges(changes=describe_changes(self.changes), skipped=skipped)
 
 
-async def find_tree(store: EventStore, cid: UUID, state: State, head: int) -> str | None:
+class KeptTree(NamedTuple):
+    """The tree of a workspace's files, and the seq of the event that names it; None for the files as they are now."""
+
+    tree: str
+    seq: int | None = None
+
+
+async def find_tree(store: EventStore, cid: UUID, state: State, head: int) -> KeptTree | None:
     """Return the tree of the files at a cut; None if nothing can have changed them since, so that they are as now.
 
     Reads the events after the cut if no files were kept before it.
@@ -136,15 +149,15 @@ async def find_tree(store: EventStore, cid: UUID, state: State, head: int) -> st
             if event.tree is None:
                 raise make_not_kept_error(state.head, event.reason)
             # Its folder is the one at the cut, because no call that may have written lies between.
-            return event.tree  # it was made before the first call that may have written
+            return KeptTree(event.tree, stored.seq)  # it was made before the first call that may have written
     return None
 
 
-def require_tree(files: KeptFiles, seq: int) -> str:
+def require_tree(files: KeptFiles, seq: int) -> KeptTree:
     """Return the tree of kept files. Raises `NotFound` if there is none."""
     if files.tree is None:
         raise make_not_kept_error(seq, files.reason)
-    return files.tree
+    return KeptTree(files.tree, files.seq)
 
 
 def make_not_kept_error(seq: int, reason: str) -> NotFound:
@@ -236,16 +249,18 @@ class WorkspaceFolder:
 
     Attributes:
         guards: The names that nothing but a person may change.
+        look_seconds: How long a look at the folder may take.
     """
 
     file_store: FileStore
     folder: Path
     bounds: KeepBounds
     guards: Guards
+    look_seconds: float = LOOK_SECONDS
 
     def look(self, objects: Objects) -> Looked:
         """Return the files as they are now. Raises `NotFound` if they cannot be kept."""
-        looked = look(self.file_store, objects, self.folder, bounds=self.bounds, seconds=LOOK_SECONDS)
+        looked = look(self.file_store, objects, self.folder, bounds=self.bounds, seconds=self.look_seconds)
         if looked.tree is None:
             raise NotFound(
                 f"the files of {self.folder} cannot be kept: {looked.reason}",
@@ -254,41 +269,63 @@ class WorkspaceFolder:
             )
         return looked
 
-    def read_tree(self, tree: str) -> FileTree:
-        """Return the files of a tree."""
-        with self.file_store.objects() as objects:
-            return self.describe_tree(objects, tree)
+    def look_at_idle(self) -> KeptTree:
+        """Return the tree of the files as they are now. Raises `Conflict` if a run uses the folder."""
+        with self.file_store.hold_folder(self.folder, exclusive=True), self.file_store.objects() as objects:
+            return KeptTree(str(self.look(objects).tree))
 
-    def describe_tree(self, objects: Objects, tree: str) -> FileTree:
+    def with_objects(self, function: Callable[[Objects], T]) -> T:
+        """Call a function with the kept objects, which are open while it runs."""
+        with self.file_store.objects() as objects:
+            return function(objects)
+
+    def read_tree(self, tree: str) -> FileTree:
         """Return the files of a tree with their sizes."""
-        files = tuple(
-            KeptEntry(path=show_path(file.path), kind=file.kind, size=objects.read_size(bytes.fromhex(file.oid)))
-            for file in entries(objects, tree)
-        )
+        with self.file_store.objects() as objects:
+            files = tuple(
+                KeptEntry(path=show_path(file.path), kind=file.kind, size=_read_size(objects, file))
+                for file in entries(objects, tree)
+            )
         return FileTree(tree=tree, entries=files, _read=partial(self.read_file, tree))
 
     def read_file(self, tree: str, path: str) -> bytes:
-        """Return the content of a file of a tree."""
+        """Return the content of a file of a tree, whose path is as `FileTree` shows it."""
         with self.file_store.objects() as objects:
-            return read(objects, tree, path)
+            try:
+                return read(objects, tree, path)
+            except NotFound:
+                # A shown path has escapes for what is no text; only the tree itself has the name.
+                names = [file.path for file in entries(objects, tree) if show_path(file.path) == path]
+                if "\\" not in path or not names:
+                    raise
+                return read(objects, tree, names[0])
 
-    def compare(self, before: str | None, after: str | None, paths: Sequence[str], context: int) -> FileChanges:
-        """Return the difference of two trees with its patch; None is the folder as it is now."""
+    def compare(self, before: str, after: str, paths: Sequence[str]) -> FileChanges:
+        """Return the difference of two trees with its patch."""
         with self.file_store.objects() as objects:
-            old, new = (str(self.look(objects).tree) if tree is None else tree for tree in (before, after))
-            if paths:
-                new = select(objects, old, new, paths)
-            changes = diff(objects, old, new)
-            patch = "".join(
-                make_patch(
-                    show_path(change.path),
-                    _read_side(objects, change.before),
-                    _read_side(objects, change.after),
-                    context=context,
-                )
-                for change in changes
+            return self.compare_trees(objects, before, after, paths)
+
+    def compare_trees(self, objects: Objects, before: str, after: str, paths: Sequence[str]) -> FileChanges:
+        """Return the difference of two trees with its patch. O(changes): no other file is read."""
+        if paths:
+            after = select(objects, before, after, paths)
+        changes: list[PathChange] = []
+        patch: list[str] = []
+        patch_size = 0
+        for change in diff(objects, before, after):
+            path, sides = show_path(change.path), (change.before, change.after)
+            is_long = patch_size > MAX_PATCH_CHARS or any(
+                _read_size(objects, side) > MAX_PATCH_FILE_BYTES for side in sides
             )
-            return FileChanges(changes=describe_changes(changes), patch=patch)
+            if is_long:
+                file_patch = make_short_patch(path, change.before is not None, change.after is not None)
+            else:
+                file_patch = make_patch(path, *(_read_side(objects, side) for side in sides))
+            patch_size += len(file_patch.text)
+            patch.append(file_patch.text)
+            counts = {"lines_added": file_patch.lines_added, "lines_removed": file_patch.lines_removed}
+            changes.append(PathChange(path=path, change=change.change, **counts))
+        return FileChanges(changes=tuple(changes), patch="".join(patch))
 
     def change(
         self,
@@ -352,7 +389,7 @@ class PastFiles:
 
     file_store: FileStore
     bounds: KeepBounds
-    tree: str
+    kept_tree: KeptTree
 
     def write(self, folder: Path) -> Looked:
         """Write these files into a copy of the present ones, and return them. Files that are not kept stay. Blocks.
@@ -366,12 +403,12 @@ class PastFiles:
         def make_target(objects: Objects, now: str) -> FolderTarget:
             # A file that was kept then and is ignored now is not in the tree of the copy; it would be in the way.
             with open_descriptor(folder) as root:
-                for change in diff(objects, now, self.tree):
+                for change in diff(objects, now, self.kept_tree.tree):
                     if change.before is None:
                         _remove_file(root, change.path)
-            return FolderTarget(self.tree)
+            return FolderTarget(self.kept_tree.tree)
 
-        with self.file_store.objects() as objects:
+        with self.file_store.objects() as objects, describe_damage(self.kept_tree):
             return copy.change(objects, make_target, conflicts="force").describe()
 
 
@@ -397,15 +434,20 @@ def describe_changes(changes: Sequence[FileChange]) -> tuple[PathChange, ...]:
     return tuple(PathChange(path=show_path(change.path), change=change.change) for change in changes)
 
 
-def explain_damage(error: CorruptLog, files: KeptFiles | None) -> CorruptLog:
-    """Return the error of a damaged object with the event that names its tree."""
-    if files is None:
-        return error
-    return CorruptLog(
-        f"the files of event {files.seq} are damaged: {error.message}",
-        hint=error.hint,
-        details={**error.details, "seq": files.seq, "tree": files.tree},
-    )
+@contextmanager
+def describe_damage(*kept_trees: KeptTree) -> Generator[None]:
+    """Add the events that name damaged files to the error of the block."""
+    try:
+        yield
+    except CorruptLog as error:
+        named = [kept_tree for kept_tree in kept_trees if kept_tree.seq is not None]
+        if not named:
+            raise
+        events = " or ".join(str(kept_tree.seq) for kept_tree in named)
+        details = {**error.details, "seq": named[-1].seq, "tree": named[-1].tree}
+        raise CorruptLog(
+            f"the files of event {events} are damaged: {error.message}", hint=error.hint, details=details
+        ) from error
 
 
 def _read_side(objects: Objects, file: KeptFile | None) -> bytes | None:

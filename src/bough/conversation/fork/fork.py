@@ -17,7 +17,7 @@ from uuid import UUID
 
 from bough.cancellation import finish
 from bough.conversation.file_store import make_event, open_file_store, read_bounds
-from bough.conversation.fork.files import PastFiles, find_tree
+from bough.conversation.fork.files import KeptTree, PastFiles, find_tree
 from bough.conversation.fork.model_key import keep_sealed
 from bough.conversation.fork.request import CutPoint, ForkRequest, find_cut, make_carried_changes
 from bough.conversation.fork.workspace import (
@@ -258,7 +258,7 @@ def _make_kept_events(workspace: ForkedWorkspace, file_store: FileStore | None) 
     return [make_event(looked, file_store, by="fork")]
 
 
-async def _find_past_tree(source: Journal, state: State, request: ForkRequest) -> str | None:
+async def _find_past_tree(source: Journal, state: State, request: ForkRequest) -> KeptTree | None:
     """Return the tree of the files that a fork's copy gets; None for the present files.
 
     Args:
@@ -272,7 +272,7 @@ async def _find_past_tree(source: Journal, state: State, request: ForkRequest) -
     return await find_tree(source.store, source.cid, state, source.durable)
 
 
-def _open_past_files(tree: str, settings: Settings, file_store: FileStore | None) -> PastFiles:
+def _open_past_files(tree: KeptTree, settings: Settings, file_store: FileStore | None) -> PastFiles:
     if file_store is None:
         raise NotFound("this store keeps no files", hint="fork with moment=now for a copy of the present files")
     return PastFiles(file_store, read_bounds(settings), tree)

@@ -1,29 +1,73 @@
-"""The methods for the files of a workspace, which servers do not offer over HTTP."""
+"""The methods of a conversation on a server for the files of its workspace. The server reads and changes the files."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from functools import partial
+from typing import Any
+from uuid import UUID
 
-from bough.conversation.fork.file_changes import FileChanges, FileTree
+from bough.conversation.fork.file_changes import FileChanges, FileTree, KeptEntry
 from bough.conversation.fork.files import Conflicts
 from bough.conversation.log.turns import Turn
-from bough.errors import NotSupported
+from bough.conversation.remote.transport import ServerTransport
 from bough.events.store import Cut
+from bough.types import JsonObject, require_type
+
+_PAGE = 10_000
 
 
 class RemoteFiles:
-    """The methods of `FileMethods`; each raises `NotSupported`. A fork on the server can have the files of its cut."""
+    """The methods of `FileMethods`; names, results and errors are the same."""
+
+    _transport: ServerTransport
+    _path: str
+
+    @property
+    @abstractmethod
+    def id(self) -> UUID:
+        """The id of the conversation."""
+
+    @abstractmethod
+    async def refresh(self) -> None:
+        """Read the new events from the server."""
+
+    @abstractmethod
+    async def _find_cut(self, turn: Turn) -> int: ...
 
     async def files(self, at: Cut | Turn | None = None) -> FileTree:
-        """Raise `NotSupported`."""
-        _refuse()
+        """Return the files of the workspace at an event; see `AsyncConversation.files`."""
+        query: JsonObject = {"limit": _PAGE, **await self._name_cuts(at=at)}
+        entries: list[KeptEntry] = []
+        while True:
+            page = await self._transport.send("GET", f"{self._path}/files", query=query)
+            entries += [KeptEntry(**item) for item in page["items"]]
+            # With the tree, the server refuses to continue if the present files have changed since the first page.
+            query["tree"] = page["tree"]
+            if page["next_page_id"] is None:
+                break
+            query["page_id"] = page["next_page_id"]
+        cut = {name: query[name] for name in ("at", "tree") if name in query}
+        return FileTree(tree=page["tree"], entries=tuple(entries), _read=partial(self._read_content, cut))
+
+    def _read_content(self, cut: JsonObject, path: str) -> bytes:
+        return self._transport.read_blocking(f"{self._path}/files/content", {**cut, "path": path})
 
     async def diff(
-        self, start: Cut | Turn | None = None, stop: Cut | Turn | None = None, *, paths: Sequence[str] = ()
+        self,
+        start: Cut | Turn | None = None,
+        stop: Cut | Turn | None = None,
+        *,
+        other: RemoteFiles | None = None,
+        own: bool = False,
+        paths: Sequence[str] = (),
     ) -> FileChanges:
-        """Raise `NotSupported`."""
-        _refuse()
+        """Return which files differ between two events; see `AsyncConversation.diff`."""
+        query = await self._name_cuts(**{"from": start})
+        query |= await (other or self)._name_cuts(to=stop)
+        query |= {"own": own, "path": list(paths)} | ({} if other is None else {"other": str(other.id)})
+        return FileChanges.from_json(await self._transport.send("GET", f"{self._path}/files/diff", query=query))
 
     async def restore(
         self,
@@ -34,16 +78,17 @@ class RemoteFiles:
         conflicts: Conflicts = "refuse",
         dry_run: bool = False,
     ) -> FileChanges:
-        """Raise `NotSupported`."""
-        _refuse()
+        """Take back what the conversation did to its files; see `AsyncConversation.restore`."""
+        body: JsonObject = {"paths": list(paths), "exact": exact, "conflicts": conflicts, "dry_run": dry_run}
+        return await self._change_files("restore", {**await self._name_cuts(at=at), **body})
 
     async def redo(self) -> FileChanges:
-        """Raise `NotSupported`."""
-        _refuse()
+        """Bring back the files that the last restore changed; see `AsyncConversation.redo`."""
+        return await self._change_files("redo", None)
 
     async def apply(
         self,
-        source: Any,
+        source: RemoteFiles,
         *,
         start: Cut | Turn | None = None,
         stop: Cut | Turn | None = None,
@@ -51,11 +96,23 @@ class RemoteFiles:
         conflicts: Conflicts = "refuse",
         dry_run: bool = False,
     ) -> FileChanges:
-        """Raise `NotSupported`."""
-        _refuse()
+        """Bring what another conversation of the server did to its files; see `AsyncConversation.apply`."""
+        require_type(source, RemoteFiles, "the source", "give a conversation on the same server")
+        body: JsonObject = {"source": str(source.id), **await source._name_cuts(start=start, stop=stop)}
+        body |= {"paths": list(paths), "conflicts": conflicts, "dry_run": dry_run}
+        return await self._change_files("apply", body)
 
+    async def _change_files(self, action: str, body: JsonObject | None) -> FileChanges:
+        document: Any = await self._transport.send("POST", f"{self._path}/{action}", body=body)
+        await self.refresh()
+        return FileChanges.from_json(document)
 
-def _refuse() -> NoReturn:
-    raise NotSupported(
-        "past files are not read or restored over HTTP", hint='fork with workspace="copy" to get the files at an event'
-    )
+    async def _name_cuts(self, **cuts: Cut | Turn | None) -> JsonObject:
+        """Return the cuts as a request has them: numbers of events and ids of events."""
+        names: JsonObject = {}
+        for name, cut in cuts.items():
+            if isinstance(cut, Turn):
+                names[name] = await self._find_cut(cut)
+            elif cut is not None:
+                names[name] = cut if isinstance(cut, int) else str(cut)
+        return names

@@ -114,6 +114,17 @@ class ServerTransport:
         except httpx2.TransportError as error:
             raise self._unreachable(error) from error
 
+    def read_blocking(self, path: str, query: Mapping[str, Any]) -> bytes:
+        """Send a GET as `read` does, for a caller without an event loop. Blocks, on a connection of its own."""
+        try:
+            with httpx2.Client(base_url=self.url, headers=self._http.headers, timeout=self._http.timeout) as client:
+                response = client.get(path, params=query)
+        except httpx2.TransportError as error:
+            raise self._unreachable(error) from error
+        if not response.is_success:
+            _read_response(response)
+        return response.content
+
     async def download(self, path: str, body: Any, file: IO[bytes]) -> None:
         """Send a POST, and write the response to a file as it arrives.
 

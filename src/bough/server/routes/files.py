@@ -62,9 +62,7 @@ async def download_file(
     target = place.resolve(path)
     tree = place.open_tree(target, max_file_bytes=access.services.server.upload_bytes)
     content = await on_tree(lambda: tree.read(str(target)))
-    name = re.sub(r"[^\w.-]", "_", target.name) or "file"
-    headers = {"Content-Disposition": f'attachment; filename="{name}"', "X-Content-Type-Options": "nosniff"}
-    return _answer_part(content, range, headers | {"Accept-Ranges": "bytes"})
+    return make_download(content, target.name, range)
 
 
 @routes.post("/file/create_directory")
@@ -99,6 +97,13 @@ def _describe_kind(mode: int) -> str:
     if stat.S_ISDIR(mode):
         return "folder"
     return "file" if stat.S_ISREG(mode) else "other"
+
+
+def make_download(content: bytes, file_name: str, range: str | None = None) -> Response:
+    """Return a response with a file that browsers save and do not display."""
+    name = re.sub(r"[^\w.-]", "_", file_name, flags=re.ASCII) or "file"
+    headers = {"Content-Disposition": f'attachment; filename="{name}"', "X-Content-Type-Options": "nosniff"}
+    return _answer_part(content, range, headers | {"Accept-Ranges": "bytes"})
 
 
 def _answer_part(content: bytes, range: str | None, headers: dict[str, str]) -> Response:

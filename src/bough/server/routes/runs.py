@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import Query, Request
+from fastapi import Request
 from pydantic import Field
 
 from bough.errors import Conflict, NotSupported
@@ -26,7 +26,6 @@ from bough.types import JsonObject
 routes = router("Runs")
 
 INTERRUPT_WAIT_SECONDS = 5.0
-_Since = Annotated[str, Query(alias="from")]
 
 
 class RunBody(LenientForm):
@@ -225,7 +224,6 @@ async def set_model(id: ConversationId, body: ModelBody, access: Writer) -> Succ
     return Success()
 
 
-_NO_EARLIER_FILES = "the server does not save files of earlier moments"
 _UNSUPPORTED = {
     "navigate": "fork with from_event_id",
     "load_plugin": "skills are installed by the operator",
@@ -236,19 +234,8 @@ _UNSUPPORTED = {
     "goal/stop": "POST {id}/interrupt",
     "goal/resume": "POST {id}/run",
     "children": "POST /api/tasks",
-    "restore": _NO_EARLIER_FILES,
-    "apply": _NO_EARLIER_FILES,
     "runtime/reprovision": "there is nothing to provision",
 }
-
-
-@routes.get("/api/conversations/{id}/files{rest:path}", include_in_schema=False)
-async def refuse_files(
-    id: ConversationId, access: Reader, at: str = "", path: str = "", since: _Since = "", to: str = "", other: str = ""
-) -> Success:
-    """Report that the server does not save files of earlier moments."""
-    await access.store.get(id)
-    raise NotSupported(_NO_EARLIER_FILES, hint="GET {id}/file/list lists the current files")
 
 
 @routes.post("/api/conversations/{id}/{action:path}", include_in_schema=False)
