@@ -188,7 +188,6 @@ REQUESTS: list[tuple[str, str, dict[str, Any], int]] = [
     ("GET", "{id}/files/content?path=%00", {}, 422),
     ("GET", "{id}/files/diff?from=0&to=0", {}, 200),
     ("GET", "{id}/files/diff?own=true&other={self}", {}, 422),
-    ("GET", "{id}/files/nothing", {}, 404),
     ("POST", "{id}/restore", {"json": {"at": 0, "dry_run": True}}, 200),
     ("POST", "{id}/restore", {"json": {"at": "0"}}, 422),
     ("POST", "{id}/restore", {"json": {"at": 0, "paths": ["../a"]}}, 404),
