@@ -294,7 +294,7 @@ class WorkspaceFolder:
             try:
                 return read(objects, tree, path)
             except NotFound:
-                # A shown path has escapes for what is no text; only the tree itself has the name.
+                # A shown path has escapes for bytes that are not text; only the tree itself has the name.
                 names = [file.path for file in entries(objects, tree) if show_path(file.path) == path]
                 if "\\" not in path or not names:
                     raise
@@ -440,11 +440,11 @@ def describe_damage(*kept_trees: KeptTree) -> Generator[None]:
     try:
         yield
     except CorruptLog as error:
-        named = [kept_tree for kept_tree in kept_trees if kept_tree.seq is not None]
-        if not named:
+        recorded = [kept_tree for kept_tree in kept_trees if kept_tree.seq is not None]
+        if not recorded:
             raise
-        events = " or ".join(str(kept_tree.seq) for kept_tree in named)
-        details = {**error.details, "seq": named[-1].seq, "tree": named[-1].tree}
+        events = " or ".join(str(kept_tree.seq) for kept_tree in recorded)
+        details = {**error.details, "seq": recorded[-1].seq, "tree": recorded[-1].tree}
         raise CorruptLog(
             f"the files of event {events} are damaged: {error.message}", hint=error.hint, details=details
         ) from error

@@ -24,7 +24,7 @@ _LOOK_SECONDS = 20.0
 """How long a look at the present files may take, because a request waits for it."""
 
 
-class TreePage(NamedTuple):
+class ListedFiles(NamedTuple):
     """Files of a tree from the one at `start` on, and the number of the next one; None at the end."""
 
     tree: str
@@ -68,7 +68,7 @@ async def open_past_workspace(access: Access, id: UUID) -> AsyncGenerator[PastWo
 
 async def list_files(
     workspace: PastWorkspace, at: int | UUID | None, *, tree: str | None, start: int, limit: int
-) -> TreePage:
+) -> ListedFiles:
     """Return a page of the files at a cut. O(files).
 
     Raises:
@@ -78,7 +78,7 @@ async def list_files(
     _require_tree(listing.tree, tree)
     stop = start + limit
     next_start = stop if stop < len(listing.entries) else None
-    return TreePage(listing.tree, listing.entries[start:stop], next_start)
+    return ListedFiles(listing.tree, listing.entries[start:stop], next_start)
 
 
 async def read_file(workspace: PastWorkspace, at: int | UUID | None, path: str, *, tree: str | None) -> bytes:

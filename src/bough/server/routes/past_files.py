@@ -43,7 +43,7 @@ _Tree = Annotated[
 
 
 class PastFile(BaseModel):
-    """A file or link. In `path`, bytes that are no UTF-8 are escaped."""
+    """A file or link. In `path`, bytes that are not UTF-8 are escaped."""
 
     path: str
     kind: Literal["file", "executable", "link"]
@@ -69,7 +69,7 @@ class FileChangesInfo(BaseModel):
     """Files that differ, or that were written. `left` are paths that stayed although they differ."""
 
     files: list[ChangedFile]
-    left: list[str]
+    skipped: list[str] = Field(alias="left")
     patch: str = ""
 
 
