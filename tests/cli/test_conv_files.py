@@ -56,6 +56,19 @@ def test_files_are_taken_back_and_brought_back(cli: Any, changed: tuple[Path, UU
     assert cli("conv", "restore", str(id)).returncode == 2
 
 
+def test_files_of_an_event_are_listed_and_compared(cli: Any, changed: tuple[Path, UUID]) -> None:
+    _, id = changed
+    assert cli("conv", "show", f"{id}@1", "--files").stdout.splitlines()[0] == "    4 B  a.txt"
+    assert [item["path"] for item in cli.data("conv", "show", str(id), "--files")["files"]] == ["a.txt", "b.txt"]
+    shown = cli("conv", "diff", str(id), "--files").stdout
+    assert shown.splitlines()[:3] == ["  ~ a.txt  +1 -1", "  + b.txt  +1", "--- a/a.txt"]
+    compared = cli.data("conv", "diff", f"{id}@1", str(id), "--files")
+    assert compared["files"][0] == {"path": "a.txt", "change": "changed", "lines_added": 1, "lines_removed": 1}
+    assert cli.data("conv", "diff", f"{id}@1", "--files")["files"] == []
+    refused = cli("conv", "show", str(id), "--files", "--full")
+    assert (refused.returncode, "--files takes the event only" in refused.stderr) == (2, True)
+
+
 def test_a_fork_has_the_files_at_its_cut_and_is_applied(cli: Any, changed: tuple[Path, UUID]) -> None:
     folder, id = changed
     fork = cli.data("fork", f"{id}@1", "--files", "copy")["conversation"]

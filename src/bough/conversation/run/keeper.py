@@ -19,7 +19,7 @@ from bough.cancellation import acquire, finish
 from bough.conversation.file_store import make_event
 from bough.conversation.log.journal import Journal
 from bough.errors import BoughError, Conflict
-from bough.events.model import Event
+from bough.events.model import Event, FilesKept
 from bough.execution.base import Guards
 from bough.files import FileStore, KeepBounds, Looked, Objects, look, write
 from bough.types import JsonObject
@@ -198,7 +198,23 @@ class Keeper:
 
     def _record(self, result: _Kept, by: Literal["first", "outside", "tool"], call: str | None = None) -> list[Event]:
         """Return the event of a look, which the caller stages at once; empty if the log has its tree already."""
-        looked, state = result.looked, self._journal.state.files
+        events: list[Event]
+        try:
+            events = self._make_events(result.looked, by, call)
+        except Exception as error:  # noqa: BLE001 - as a look that fails, an event that cannot be made fails no run
+            _log.warning("the files of %s are not kept", self._folder, exc_info=error)
+            self._has_stopped = True
+            # Without it, the log would name the files before this step as those after it.
+            reason = f"{type(error).__name__}: {error}"
+            events = [FilesKept(tree=None, before=None, by=by, tool_call_id=call, reason=reason)]
+        if result.objects is not None:
+            closing = asyncio.create_task(self._close_when_durable(result.objects))
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
+        return events
+
+    def _make_events(self, looked: Looked, by: Literal["first", "outside", "tool"], call: str | None) -> list[Event]:
+        state = self._journal.state.files
         events: list[Event] = []
         if looked.tree is None or state is None or state.tree != looked.tree:
             self._has_stopped = looked.tree is None
@@ -206,10 +222,6 @@ class Keeper:
             self._named_skips.update(skipped)
             event = make_event(looked, self._file_store, by=by, tool_call_id=call, skipped=tuple(skipped))
             events.append(event)
-        if result.objects is not None:
-            closing = asyncio.create_task(self._close_when_durable(result.objects))
-            self._closing.add(closing)
-            closing.add_done_callback(self._closing.discard)
         return events
 
     async def _close_when_durable(self, objects: Objects) -> None:

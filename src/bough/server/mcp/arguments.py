@@ -62,6 +62,12 @@ class ForkArguments(ToolArguments):
         default=None, description="`recorded`: tools do not run; calls are answered as the source's log has it."
     )
     budget: BudgetId | None = Field(default=None, description="A budget that exists, from which the fork spends too.")
+    workspace: Literal["shared", "readonly", "copy", "worktree"] = Field(
+        default="shared", description="`copy` and `worktree` give the fork files of its own."
+    )
+    moment: Literal["then", "now"] = Field(
+        default="then", description="Which files a copy has: those at the event, or the present ones."
+    )
     reason: Reason | None = None
     run: bool = False
 

@@ -211,6 +211,7 @@ class LocalConversations(McpConversations[AsyncConversation]):
 
     async def _fork(self, source: AsyncConversation, arguments: ForkArguments) -> tuple[AsyncConversation, int]:
         options: Any = {"title": arguments.title, "overrides": parse_overrides(arguments), "reason": arguments.reason}
+        options |= {"workspace": arguments.workspace, "moment": arguments.moment}
         async with source:
             fork = await source.fork(at=parse_cut(arguments), actor="mcp", **options)
         return fork, fork.state.base

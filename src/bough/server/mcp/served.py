@@ -134,7 +134,8 @@ class ServedConversations(McpConversations[UUID]):
 
     async def _fork(self, source: UUID, arguments: ForkArguments) -> tuple[UUID, int]:
         access = self._access
-        options = {"at": parse_cut(arguments), "title": arguments.title, "reason": arguments.reason}
+        options: JsonObject = {"at": parse_cut(arguments), "title": arguments.title, "reason": arguments.reason}
+        options |= {"workspace": arguments.workspace, "moment": arguments.moment}
         spec = ForkSpec(overrides=parse_overrides(arguments, access.caller.owner), options=options)
         new_fork = await fork(access, await access.store.get(source), spec)
         return new_fork.record.id, new_fork.state.base

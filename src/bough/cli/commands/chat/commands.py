@@ -11,10 +11,12 @@ from typing import Any, Literal
 
 from bough.cli.commands.chat.session import ChatSession
 from bough.cli.commands.conv import diff, look, transfer
+from bough.cli.commands.conv.past_files import list_changes, list_patch
 from bough.cli.commands.tasks.look import list_ as list_tasks
 from bough.cli.render import Report
 from bough.cli.text import Block, line
 from bough.conversation import Turn
+from bough.conversation.fork.file_changes import FileChanges
 from bough.errors import InvalidInput, NotFound
 from bough.guard import policy_named
 from bough.skills import SkillMetadata
@@ -69,14 +71,19 @@ class ChatCommands:
                 "[N|msg:N] [TEXT]", "continue in a branch after N events or before message N; TEXT is sent", self._fork
             ),
             "/back": ChatCommand("", "return to where the branch began", self._back),
-            "/undo": ChatCommand("", "take back the last message and its answer; files stay", self._undo),
+            "/undo": ChatCommand(
+                "[both|chat|files]",
+                "take back the last message, the files it changed, or both",
+                self._undo,
+            ),
+            "/redo": ChatCommand("", "bring back the files of the last /undo", self._redo),
             "/retry": ChatCommand("", "send the last message again, in a branch", self._retry),
             "/clear": ChatCommand("", "start a new conversation", self._clear),
             "/compact": ChatCommand(
                 "[TEXT]", "condense what the model is shown; TEXT says what to keep", self._compact
             ),
             "/tree": ChatCommand("", "show the branches", self._tree, True),
-            "/diff": ChatCommand("[ID]", "compare with the source of the branch, or with ID", self._diff, True),
+            "/diff": ChatCommand("[ID]", "show the last turn's changes of files, or compare with ID", self._diff, True),
             "/show": ChatCommand("[N]", "show event N in full, or the latest events", self._show, True),
             "/cost": ChatCommand("", "show requests, tokens and cost", self._cost, True),
             "/tasks": ChatCommand("", "list the tasks of this conversation", self._tasks, True),
@@ -176,10 +183,30 @@ class ChatCommands:
         self._session.go_back()
         return await self._describe()
 
-    async def _undo(self, _: str) -> CommandResult:
-        text = await self._session.undo()
-        result = await self._describe("taken back; files stay as they are; /back returns")
-        return CommandResult(result.blocks, draft=text)
+    async def _undo(self, choice: str) -> CommandResult:
+        if choice not in ("", "both", "chat", "files"):
+            raise InvalidInput(f"/undo does not know {choice!r:.40}", hint="/undo both, /undo chat or /undo files")
+        session = self._session
+        changes = FileChanges() if choice == "chat" else await session.compare_last_turn()
+        rows = list_changes(changes)
+        if not choice and changes.changes:
+            # Asked by what can be typed next: files are not changed unless a person has seen which ones.
+            ways = line("  /undo both", ("  message and files", "dim"), "   /undo chat", "   /undo files", hang=2)
+            return CommandResult([line("the last turn changed these files:"), *rows, ways])
+        if choice == "files" and not changes.changes:
+            return CommandResult([line(("the last turn changed no files that were kept", "dim"))])
+        restored: list[Block] = []
+        if changes.changes:
+            written = await session.restore_files()
+            restored = [*list_changes(written), line(("put back; /redo brings the files back", "dim"), hang=0)]
+        if choice == "files":
+            return CommandResult(restored)
+        text = await session.undo()
+        result = await self._describe(f"taken back; {'' if restored else 'files stay as they are; '}/back returns")
+        return CommandResult([*restored, *result.blocks], draft=text)
+
+    async def _redo(self, _: str) -> CommandResult:
+        return CommandResult([*list_changes(await self._session.redo_files()), line(("brought back", "dim"))])
 
     async def _retry(self, _: str) -> CommandResult:
         await self._session.retry()
@@ -206,11 +233,10 @@ class ChatCommands:
         return await self._report(lambda: look.tree(self._id, **self._where))
 
     async def _diff(self, other: str) -> CommandResult:
-        source = (await self._session.conversation.lineage())[:-1]
-        if not other and not source:
-            raise InvalidInput("this conversation is not a branch", hint="/diff ID compares with another one")
-        first = other or str(source[-1].id)
-        return await self._report(lambda: diff.diff(first, self._id, **self._where))
+        if not other:
+            changes = await self._session.compare_last_turn()
+            return CommandResult([*list_changes(changes), *list_patch(changes)])
+        return await self._report(lambda: diff.diff(other, self._id, **self._where))
 
     async def _show(self, number: str) -> CommandResult:
         if not number:

@@ -14,7 +14,8 @@ from bough.cli.turns.always import Always
 from bough.cli.turns.turn import heading_line
 from bough.conversation import AsyncConversation, Turn
 from bough.conversation.agent import resolve_spec_model
-from bough.errors import BoughError, InvalidInput
+from bough.conversation.fork.file_changes import FileChanges
+from bough.errors import BoughError, InvalidInput, NotFound, Unavailable
 from bough.guard import policy_named
 from bough.settings import Settings
 
@@ -40,6 +41,7 @@ class ChatSession:
         self._window: int | None = None
         self._window_model: object = None
         self._sources: list[AsyncConversation] = []
+        self._restored: AsyncConversation | None = None
 
     async def aclose(self) -> None:
         """Close every conversation that was used."""
@@ -129,6 +131,41 @@ class ChatSession:
         await self.fork(Turn(last.number - 1))
         return last.message.plain
 
+    async def compare_last_turn(self) -> FileChanges:
+        """Return what the last turn did to the files; nothing if no files were kept.
+
+        Raises:
+            InvalidInput: There is no turn yet.
+        """
+        last = await self._find_last_turn()
+        try:
+            return await self.conversation.diff(last.start, own=True)
+        except (NotFound, Unavailable):
+            return FileChanges()
+
+    async def restore_files(self) -> FileChanges:
+        """Put the files back to their state before the last turn; what others changed since stays.
+
+        Raises:
+            InvalidInput: There is no turn yet.
+            NotFound: The files were not kept.
+        """
+        last = await self._find_last_turn()
+        changes = await self.conversation.restore(last.start, conflicts="leave")
+        self._restored = self.conversation
+        return changes
+
+    async def redo_files(self) -> FileChanges:
+        """Bring back the files that `restore_files` changed.
+
+        Raises:
+            InvalidInput: Nothing was restored in this session.
+        """
+        if self._restored is None:
+            raise InvalidInput("there is no restore to take back", hint="/undo files puts files back")
+        changes, self._restored = await self._restored.redo(), None
+        return changes
+
     async def retry(self) -> None:
         """Send the last message again, in a fork without the last turn. The next run answers it.
 
@@ -140,7 +177,8 @@ class ChatSession:
         await self.conversation.repeat(last)
 
     async def _find_last_turn(self) -> TurnRecord:
-        turns = await self.conversation.turns()
+        # A restore ends with a message of bough, which is a turn of the log and not one of the person.
+        turns = [turn for turn in await self.conversation.turns() if turn.message.sender != "bough"]
         if not turns:
             raise InvalidInput("nothing was sent yet", hint="type a message")
         return turns[-1]

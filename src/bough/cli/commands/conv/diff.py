@@ -62,6 +62,9 @@ def diff(
         int | None, typer.Option("--until", metavar="TURN", min=1, help="Compare up to the end of this turn of both.")
     ] = None,
     full: Annotated[bool, typer.Option("--full", help="Show long texts in full.")] = False,
+    files: Annotated[
+        bool, typer.Option("--files", help="Compare files; with ID alone, since its start (a fork: since its cut).")
+    ] = False,
     home: options.Home = None,
     store: options.Store = None,
     json: options.Json = False,
@@ -71,6 +74,12 @@ def diff(
     Lines marked - are only in the first, lines marked + only in the second.
     """
     settings = options.load_settings(home, store)
+    if files:
+        if until is not None or full:
+            raise InvalidInput("--files takes conversations and events only", hint="bough conv diff ID@1 ID@9 --files")
+        from bough.cli.commands.conv.past_files import diff_files
+
+        return diff_files(Target.parse(a), None if b is None else Target.parse(b), settings)
     common, side_a, side_b = asyncio.run(
         _compare(settings, Target.parse(a), None if b is None else Target.parse(b), until)
     )

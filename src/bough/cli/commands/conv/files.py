@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from bough.cli import options
+from bough.cli.commands.conv.past_files import list_changes
 from bough.cli.render import Report
 from bough.cli.rule_options import NO_RULES
 from bough.cli.target import Target, open_conversation
-from bough.cli.text import Line, harmless, line
+from bough.cli.text import line
 from bough.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 _Paths = Annotated[
     list[str] | None, typer.Argument(metavar="[PATH]...", help="Only these files and folders of the workspace.")
 ]
-_Leave = Annotated[bool, typer.Option("--leave", help="Leave files that somebody else changed too.")]
-_Force = Annotated[bool, typer.Option("--force", help="Write over files that somebody else changed too.")]
+_Leave = Annotated[bool, typer.Option("--leave", help="Skip the files that you or another program changed since.")]
+_Force = Annotated[bool, typer.Option("--force", help="Replace these files too; restore --redo brings them back.")]
 _DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be written and removed.")]
 _Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
@@ -155,16 +156,10 @@ def _confirm(plan: FileChanges, *, yes: bool, json: bool) -> None:
         return
     if json or not sys.stdin.isatty():
         raise InvalidInput("no terminal to ask on", hint="--dry-run shows what would be written; --yes writes it")
-    for output_line in _list_changes(plan):
+    for output_line in list_changes(plan):
         typer.echo(output_line.plain, err=True)
     if not typer.confirm("Write these files?", err=True):
         raise InvalidInput("nothing was written", hint="--dry-run shows what would be written")
-
-
-def _list_changes(changes: FileChanges) -> list[Line]:
-    marks = {"added": "+", "changed": "~", "removed": "-", "mode": "x"}
-    rows = [line(f"  {marks[item.change]} {harmless(item.path)}", hang=4) for item in changes.changes]
-    return [*rows, *(line((f"  left: {harmless(path)}", "warn"), hang=4) for path in changes.skipped)]
 
 
 def _report(command: str, changes: FileChanges, *, next: str, dry_run: bool) -> Report:
@@ -174,6 +169,6 @@ def _report(command: str, changes: FileChanges, *, next: str, dry_run: bool) -> 
     return Report(
         command=command,
         data=changes.to_json(),
-        blocks=[*_list_changes(changes), summary],
+        blocks=[*(list_changes(changes) if count or changes.skipped else ()), summary],
         next=(next,) if count and not dry_run else (),
     )

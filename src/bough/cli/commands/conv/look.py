@@ -100,6 +100,7 @@ def show(
         bool, typer.Option("--follow", "-f", help="Then follow new events until Ctrl+C; with --json, one per line.")
     ] = False,
     web: Annotated[bool, typer.Option("--web", help="Show it in a browser, as `bough web ID` does.")] = False,
+    files: Annotated[bool, typer.Option("--files", help="List the files of its workspace at that event.")] = False,
     home: options.Home = None,
     store: options.Store = None,
     json: options.Json = False,
@@ -107,6 +108,12 @@ def show(
     """Show a conversation and its last 200 events."""
     target = Target.parse(id)
     settings = options.load_settings(home, store)
+    if files:
+        if any((web, full, thinking, all, follow, first is not None, stop is not None)):
+            raise InvalidInput("--files takes the event only", hint="bough conv show ID@SEQ --files")
+        from bough.cli.commands.conv.past_files import show_files
+
+        return show_files(target, settings)
     if web:
         if target.at is not None or any((full, thinking, all, follow, first is not None, stop is not None)):
             raise InvalidInput(
