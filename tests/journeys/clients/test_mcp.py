@@ -24,8 +24,9 @@ FOLDER = Path(__file__).parent
 _POLL_SECONDS = 0.05
 _START_SECONDS = 60
 TOOLS = [
-    "cancel_task", "compare_conversations", "decide", "delegate", "fork_conversation", "get_task",
-    "list_conversations", "list_turns", "run_conversation", "send_message", "start_conversation",
+    "apply_files", "cancel_task", "compare_conversations", "decide", "delegate", "diff_files", "fork_conversation",
+    "get_task", "list_conversations", "list_files", "list_turns", "read_file", "restore_files", "run_conversation",
+    "send_message", "start_conversation",
 ]  # fmt: skip
 FACTS: dict[str, Any] = {
     "tools": TOOLS,

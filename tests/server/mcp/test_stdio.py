@@ -72,7 +72,10 @@ async def test_a_conversation_is_started_forked_and_compared(folder: Path, bough
     async with connect(folder, bough_home, ["one", "two", "other"]) as client:
         hints = {tool.name: tool.annotations for tool in (await client.list_tools()).tools}
         reading = {name for name, hint in hints.items() if hint is not None and hint.read_only_hint}
-        assert reading == {"list_conversations", "compare_conversations", "list_turns", "get_task"}
+        assert reading == {
+            "list_conversations", "compare_conversations", "list_turns", "get_task",
+            "list_files", "read_file", "diff_files",
+        }  # fmt: skip
         started = await _call(client, "start_conversation", message="first", title="A title")
         assert (started["status"], started["answer"]) == ("finished", "one")
         id = started["id"]

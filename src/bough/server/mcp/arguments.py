@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -12,6 +12,14 @@ from bough.events.record import Status
 from bough.server.bodies.base import MAX_SEQ, Reason, Tags, Title
 from bough.server.bodies.conversations import Message, ModelName
 from bough.server.bodies.rules import BudgetId
+
+FileCut = Annotated[
+    int | None, Field(ge=0, le=MAX_SEQ, description="The number of events after which the files are meant.")
+]
+FilePaths = Annotated[
+    tuple[Annotated[str, Field(min_length=1, max_length=4096)], ...],
+    Field(max_length=1000, description="Only these files and folders; all if empty."),
+]
 
 
 class ToolArguments(BaseModel):
@@ -96,6 +104,59 @@ class TurnsArguments(ToolArguments):
     conversation: UUID
     first: int = Field(default=1, ge=1, le=MAX_SEQ, description="The number of the first turn to return.")
     limit: int = Field(default=20, ge=1, le=100)
+
+
+class ListFilesArguments(ToolArguments):
+    """Arguments of `list_files`."""
+
+    conversation: UUID
+    at: FileCut = None
+    start: int = Field(default=0, ge=0, le=MAX_SEQ, description="How many files to skip.")
+    limit: int = Field(default=200, ge=1, le=1000)
+
+
+class ReadFileArguments(ToolArguments):
+    """Arguments of `read_file`."""
+
+    conversation: UUID
+    path: str = Field(min_length=1, max_length=4096, description="As `list_files` shows it.")
+    at: FileCut = None
+
+
+class DiffFilesArguments(ToolArguments):
+    """Arguments of `diff_files`."""
+
+    conversation: UUID
+    start: int | None = Field(default=None, ge=0, le=MAX_SEQ, description="How many events; none for the beginning.")
+    stop: FileCut = None
+    own: bool = Field(default=False, description="Leave out what others changed meanwhile.")
+    paths: FilePaths = ()
+
+
+class ApplyFilesArguments(ToolArguments):
+    """Arguments of `apply_files`."""
+
+    conversation: UUID
+    source: UUID = Field(description="The conversation whose changes are brought in, for example a fork.")
+    paths: FilePaths = ()
+    conflicts: Literal["refuse", "leave", "force"] = Field(
+        default="refuse", description="What happens to files that others changed too."
+    )
+    dry_run: bool = Field(default=False, description="Only return what would be written.")
+
+
+class RestoreFilesArguments(ToolArguments):
+    """Arguments of `restore_files`."""
+
+    conversation: UUID
+    at: FileCut = None
+    redo: bool = Field(default=False, description="Bring back what the last restore changed; without `at`.")
+    paths: FilePaths = ()
+    exact: bool = Field(default=False, description="Make the folder exactly as it was, also where others changed it.")
+    conflicts: Literal["refuse", "leave", "force"] = Field(
+        default="refuse", description="What happens to files that others changed too."
+    )
+    dry_run: bool = Field(default=False, description="Only return what would be written.")
 
 
 class DecideArguments(ToolArguments):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 from uuid import UUID
@@ -33,6 +34,7 @@ from bough.server.mcp.arguments import (
     TaskArguments,
     TurnsArguments,
 )
+from bough.server.mcp.files import McpFiles
 from bough.settings import Settings
 from bough.tasks import Task, TaskBroker
 from bough.types import JsonObject
@@ -46,7 +48,7 @@ FAILURE = "error"
 """The field of a result that describes why a run failed: an object with `code`, `reason` and `hint`."""
 
 
-class McpConversations(ABC, Generic[C]):
+class McpConversations(McpFiles, ABC, Generic[C]):
     """The methods that the tools call. Each raises what the methods of a conversation raise.
 
     `C` is the type of an open conversation. `_proceed` is the last call for an open conversation, and closes it.
@@ -203,6 +205,12 @@ class LocalConversations(McpConversations[AsyncConversation]):
             settings=self._settings,
             **rules,
         )
+
+    @asynccontextmanager
+    async def open_files(self, id: UUID, *, writes: bool) -> AsyncGenerator[AsyncConversation]:
+        """Open a conversation; the client of this process may read and change everything."""
+        async with await self._open(id) as conversation:
+            yield conversation
 
     async def _open(self, id: UUID) -> AsyncConversation:
         record = await self._store.get(id)

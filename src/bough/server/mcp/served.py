@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from uuid import UUID
 
 import anyio
 
+from bough.conversation import AsyncConversation
 from bough.conversation.fork.compare import compare
 from bough.errors import InvalidInput, NotFound
 from bough.events.model import UserMessage
@@ -112,6 +115,16 @@ class ServedConversations(McpConversations[UUID]):
         self._access.caller.require("write", "tasks")
         task = await self._find(arguments.task)
         return describe_task(await self._access.services.runs.broker.cancel(task.id))
+
+    @asynccontextmanager
+    async def open_files(self, id: UUID, *, writes: bool) -> AsyncGenerator[AsyncConversation]:
+        """Open a conversation of the caller, whose key needs the scope `files`."""
+        if writes:
+            self._access.caller.require("write", "conversations", "files")
+        else:
+            self._access.caller.require("read", "files")
+        async with open_conversation(self._access, id) as conversation:
+            yield conversation
 
     async def _create(self, arguments: StartArguments) -> UUID:
         self._access.caller.require("write", "conversations")
