@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,13 +37,15 @@ class Place:
     model: OpenAIServer
     server: Running | None = None
 
-    async def start(self, **given: Any) -> AsyncConversation:
+    async def start(self, **given: Any) -> AsyncConversation[Any]:
         """Start a conversation there."""
-        return await AsyncConversation.create(**self.where, **self.new, **given)
+        create: Any = AsyncConversation.create
+        return await create(**self.where, **self.new, **given)
 
-    async def open(self, id: Any) -> AsyncConversation:
+    async def open(self, id: Any) -> AsyncConversation[Any]:
         """Open one that is there."""
-        return await AsyncConversation.open(id, **self.where)
+        open_conversation: Any = AsyncConversation.open
+        return await open_conversation(id, **self.where)
 
 
 Places = Callable[..., AbstractContextManager[Place]]
@@ -60,7 +62,7 @@ class ServedModel:
         self.server = Running(settings, served, [_agent_of(self.model)])
 
     @contextmanager
-    def place(self, *steps: Any) -> Iterator[Place]:
+    def place(self, *steps: Any) -> Generator[Place]:
         """Give the server, whose model answers with these steps."""
         self._steps.clear()
         self._steps.extend(steps)
@@ -91,7 +93,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Places:
         return request.getfixturevalue("served")
 
     @contextmanager
-    def local(*steps: Any) -> Iterator[Place]:
+    def local(*steps: Any) -> Generator[Place]:
         settings = Settings.load(home=tmp_path / "home", env={}, cwd=tmp_path)
         with OpenAIServer(steps) as model:
             new = {"agent": _agent_of(model), "workspace": tmp_path}

@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -133,7 +133,7 @@ def test_a_client_uses_a_server_over_http_with_a_key(
 
 
 @contextmanager
-def _serve_tools(mcp: Environment, log: Path) -> Iterator[str]:
+def _serve_tools(mcp: Environment, log: Path) -> Generator[str]:
     """Run the server of tools on a free port until the block ends; yields its address."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -238,7 +238,11 @@ async def test_the_conversations_of_a_server_are_offered_by_it(serving: Any, new
             assert "a question" in await _text(client, f"bough://conversations/{made['id']}")
         with server.client(key.text) as owner:
             assert owner.get("/api/conversations/count").json() == 2
-        wrong = {"env": env | {"BOUGH_API_KEY": key.text + "x"}, "stdin": subprocess.DEVNULL, "check": False}
+        wrong: dict[str, Any] = {
+            "env": env | {"BOUGH_API_KEY": key.text + "x"},
+            "stdin": subprocess.DEVNULL,
+            "check": False,
+        }
         refused = await anyio.run_process(command, **wrong)
         assert refused.returncode != 0
         assert b"refuses the key" in refused.stderr
