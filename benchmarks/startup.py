@@ -1,4 +1,4 @@
-"""What it costs to start the library, the version and a list of conversations, against an empty interpreter."""
+"""What it costs to start bough, against an empty interpreter and against the imports that a command cannot avoid."""
 
 from __future__ import annotations
 
@@ -44,6 +44,12 @@ def main() -> None:
     """Print the figures."""
     bough = str(Path(sys.executable).with_name("bough"))
     with tempfile.TemporaryDirectory() as home:
+        typer = make_command(sys.executable, "-c", "import typer", home=home)
+        agent = make_command(sys.executable, "-c", "from pydantic_ai import Agent", home=home)
+        run = make_command(bough, "run", "bake a cake", "-m", "offline", home=home)
+        compare("startup: bough --help, to import typer", make_command(bough, "--help", home=home), typer)
+        compare("startup: bough conv list, to import typer", make_command(bough, "conv", "list", home=home), typer)
+        compare("startup: bough run offline, to import Agent", run, agent)
         floor = make_command(sys.executable, "-c", "pass", home=home)
         compare("startup: import bough", make_command(sys.executable, "-c", "import bough", home=home), floor)
         compare("startup: bough --version", make_command(bough, "--version", home=home), floor)

@@ -78,6 +78,10 @@ class Preloaded:
             for reader in readers:
                 reader.join()
             code = int.from_bytes(connection.recv(4), "little", signed=True)
+        if "--json" in args and code >= 0:
+            from tests.json_schemas import check_lines  # here, because this module is also the program below
+
+            check_lines([*map(str, args)], said["stdout"].decode())
         return subprocess.CompletedProcess(
             ["bough", *map(str, args)], code, *(said[name].decode() for name in ("stdout", "stderr"))
         )
@@ -170,7 +174,7 @@ if __name__ == "__main__":
     except SystemExit as end:
         ended = end.code if end.code is None or isinstance(end.code, int) else 1
     threading._shutdown()  # pyright: ignore
-    atexit._run_exitfuncs()
+    atexit._run_exitfuncs()  # pyright: ignore
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(ended or 0)  # modules are not taken apart: that would copy every page that is shared

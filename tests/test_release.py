@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
 import subprocess
 import sys
 import zipfile
@@ -9,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from tools.release import checks
+from tools.release import checks, materials
 
 ROOT = Path(__file__).parents[1]
 METADATA = "Metadata-Version: 2.4\nName: bough\nVersion: 0.4.0\nClassifier: Programming Language :: Python :: 3.12\n"
@@ -82,6 +85,49 @@ def test_a_licence_that_is_not_allowed_or_unknown_is_found(tmp_path: Path) -> No
     assert faults == ["bad 1.0 has the licence GPL-3.0-only", "mute 1.0 has the licence unknown"]
 
 
+def write_distribution(folder: Path, name: str, text: str = "x = 1\n") -> None:
+    """Write an installed distribution of one module whose RECORD has the digest of `x = 1`."""
+    digest = base64.urlsafe_b64encode(hashlib.sha256(b"x = 1\n").digest()).rstrip(b"=").decode()
+    info = folder / f"{name}-1.0.dist-info"
+    info.mkdir()
+    (folder / f"{name}.py").write_text(text)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.4\nName: {name}\nVersion: 1.0\nLicense-Expression: MIT\n")
+    (info / "RECORD").write_text(f"{name}.py,sha256={digest},6\n{info.name}/RECORD,,\n")
+
+
+def test_the_bill_of_materials_names_what_is_installed(tmp_path: Path) -> None:
+    for name in ("zeta", "Al_pha", "bough"):
+        write_distribution(tmp_path, name)
+    bill = materials.write_bill(tmp_path, "0.3.0")
+    assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.6")
+    assert [item["purl"] for item in bill["components"]] == ["pkg:pypi/al-pha@1.0", "pkg:pypi/zeta@1.0"]
+    assert bill["components"][0]["licenses"] == [{"license": {"name": "MIT"}}]
+    assert bill["dependencies"] == [{"ref": "bough", "dependsOn": ["pkg:pypi/al-pha@1.0", "pkg:pypi/zeta@1.0"]}]
+    assert bill == materials.write_bill(tmp_path, "0.3.0")
+
+
+def test_a_file_that_was_changed_after_the_installation_is_found(tmp_path: Path) -> None:
+    write_distribution(tmp_path, "good")
+    write_distribution(tmp_path, "bad", "x = 2\n")
+    assert list(materials.check_files(tmp_path)) == ["bad: bad.py is not the file that was published"]
+
+
+def test_an_advisory_about_an_installed_version_is_found(tmp_path: Path) -> None:
+    write_distribution(tmp_path, "al_pha")
+    database = tmp_path / "advisories.zip"
+    affected = [{"package": {"name": "Al.Pha"}, "versions": ["0.9", "1.0"]}]
+    records = [
+        {"id": "A-1", "summary": "it leaks", "affected": affected},
+        {"id": "A-2", "affected": affected, "withdrawn": "2026-01-01T00:00:00Z"},
+        {"id": "A-3", "affected": [{"package": {"name": "al-pha"}, "versions": ["2.0"]}]},
+    ]
+    with zipfile.ZipFile(database, "w") as archive:
+        for record in records:
+            archive.writestr(f"{record['id']}.json", json.dumps(record))
+    bill = materials.write_bill(tmp_path, "0.3.0")
+    assert list(materials.check_advisories(bill, database)) == ["al-pha 1.0: A-1: it leaks"]
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 @pytest.mark.needs("bubblewrap")
@@ -92,3 +138,4 @@ def test_this_repository_passes_with_the_python_of_the_tests() -> None:
     assert done.returncode == (0 if version == "3.11" else 1), done.stdout + done.stderr
     lines = done.stdout.splitlines()
     assert [line.split()[1].strip(":") for line in lines[:5]] == ["versions", "build", "contents", "metadata", "Python"]
+    assert "ok         older stores" in lines

@@ -35,6 +35,23 @@ def test_an_empty_store_is_said_and_the_noun_alone_is_its_list(cli: Any) -> None
     assert cli("conv", "--limit", "3").returncode == 0
 
 
+def test_a_hyphen_is_the_latest_conversation_of_the_project(cli: Any, tmp_path: Path) -> None:
+    """The nearest folder with a mark is the project; a project without conversations takes the latest of all."""
+    first, second, third = (tmp_path / name for name in ("first", "second", "third"))
+    for folder in (first / "src", second, third):
+        folder.mkdir(parents=True)
+    (first / "bough.yaml").write_text("")
+    for folder in (first, second):
+        assert cli.having(folder)("run", f"bake {folder.name}").returncode == 0
+    titles = {
+        folder.name: cli.having(folder).data("conv", "show", "-")["conversation"]["title"]
+        for folder in (first, first / "src", second, third)
+    }
+    assert titles == {"first": "bake first", "src": "bake first", "second": "bake second", "third": "bake second"}
+    assert cli.having(first)("resume", "-", "bake more").returncode == 0
+    assert cli.having(second).data("conv", "show", "-")["conversation"]["title"] == "bake second"
+
+
 def test_the_envelope_has_schema_version_command_data_and_next(cli: Any) -> None:
     envelope = json.loads(cli("conv", "--json").stdout)
     assert (envelope["schema_version"], envelope["command"]) == (1, "conv list")

@@ -58,6 +58,9 @@ def test_the_latest_conversation_is_compared_with_its_source(cli: Any) -> None:
     source = data["a"]["conversation"]["short_id"]
     assert cli.data("conv", "diff", source)["a"] == data["a"], "another one is compared with the latest"
     assert cli("conv", "diff", "-", "-").returncode == 0
+    fork = data["b"]["conversation"]["short_id"]
+    assert cli("run", "a cake again").returncode == 0
+    assert cli.data("conv", "diff", fork) == data, "a fork is compared with its source, also when it is not the latest"
 
 
 def test_a_diff_can_end_with_a_turn(cli: Any, bough_home: Path, tmp_path: Path) -> None:

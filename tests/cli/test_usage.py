@@ -206,6 +206,16 @@ def test_bash_completes_values(cli: Any) -> None:
     name = done[-1]["conversation"][-8:]
     assert complete_in_bash(cli, "bough fork ") == [name]
     assert complete_in_bash(cli, f"bough chat {name[:3]}") == [name]
+    shown = cli.data("conv", "show", "-")["events"]
+    (asked,) = [event["seq"] for event in shown if event["kind"] == "UserMessage"]
+    assert complete_in_bash(cli, f"bough fork {name}@") == [f"{name}@{asked}"]
+    assert complete_in_bash(cli, "bough fork ffff@") == []
+    assert complete_in_bash(cli, "bough run --agent ") == []
+    (cli.folder / "config.yaml").write_text("agents: {helper: {}, reviewer: {}}")
+    assert complete_in_bash(cli, "bough agents show ") == ["helper", "reviewer"]
+    assert complete_in_bash(cli, "bough run --agent r") == ["reviewer"]
+    (cli.folder / "config.yaml").write_text("agents: [")
+    assert complete_in_bash(cli, "bough run --agent r") == []
     assert complete_in_bash(cli, "bough run --policy a") == ["allow", "ask"]
     assert complete_in_bash(cli, "bough run --skill wo") == ["word-count"]
     assert complete_in_bash(cli, "bough run --model o") == ["offline", "openai:"]

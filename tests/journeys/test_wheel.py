@@ -50,6 +50,7 @@ WORKS = [
     ["skills", "list"],
     ["agents", "list"],
     ["agents", "schema"],
+    ["schema", "conv", "list"],
     ["tasks", "list"],
     ["worker", "--once"],
     ["eval", "list"],

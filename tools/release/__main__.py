@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import sqlite3
 import subprocess
 import sys
 import tempfile
+import tomllib
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 
-from tools.release import checks
+from tools.release import checks, materials
 
 ROOT = Path(__file__).parents[2]
 OLDEST = "3.11"
@@ -89,15 +93,63 @@ def try_python(python: Path, wheel: Path, folder: Path) -> list[str]:
         output = done.stdout + done.stderr
         if done.returncode != 0 or expected not in output.replace("No conversations", "no conversations"):
             faults.append(f"bough {' '.join(arguments)} with {python}: exit code {done.returncode}: {output[-400:]}")
+    packages = find_packages(environment)
+    return [*faults, *checks.check_licenses(packages), *materials.check_files(packages)]
+
+
+def find_packages(environment: Path) -> Path:
+    """Return the folder of the packages of an environment."""
     (packages,) = environment.glob("lib/python*/site-packages")
-    return [*faults, *checks.check_licenses(packages)]
+    return packages
+
+
+def try_stores(bough: Path, folder: Path) -> Iterator[str]:
+    """Open a copy of a store of each older version, list its conversations and fork one. Yield what is wrong."""
+    env = {"HOME": str(folder), "PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}
+    for dump in sorted((ROOT / "tests" / "golden" / "stores").glob("*.sqlite.sql")):
+        store = folder / f"{dump.stem}.db"
+        with closing(sqlite3.connect(store)) as connection:
+            connection.executescript(dump.read_text("utf-8"))
+        use = [bough, "--store", f"sqlite:///{store}", "--json"]
+        listed = subprocess.run([*use, "conv", "list"], env=env, capture_output=True, text=True, check=False)
+        ids = [item["id"] for item in json.loads(listed.stdout).get("data", {}).get("conversations", ())]
+        if not ids:
+            yield f"the store {dump.name} lists no conversations: {listed.stdout[:300]}"
+            continue
+        forked = subprocess.run([*use, "fork", ids[-1]], env=env, capture_output=True, text=True, check=False)
+        if forked.returncode != 0:
+            yield f"a conversation of {dump.name} cannot be forked: {forked.stdout[:300]}"
+
+
+def try_extra(extra: str, python: Path, wheel: Path, folder: Path) -> Iterator[str]:
+    """Install the wheel with one extra into an empty environment. Yield what is wrong."""
+    environment = folder / f"extra-{extra}"
+    program = environment / "bin" / "python"
+    run_uv("venv", "--python", python, environment)
+    # Without the pins: they are those of the development environment, which `adk` cannot share.
+    run_uv("pip install", "--python", program, f"bough[{extra}] @ {wheel.as_uri()}")
+    for command in (
+        [UV, "pip", "check", "--quiet", "--python", program],
+        [environment / "bin" / "bough", "doctor", "--home", folder / "home-of-extras", "--json"],
+    ):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            yield f"{' '.join(map(str, command))}: exit code {done.returncode}: {(done.stdout + done.stderr)[-400:]}"
+
+
+def check_known_faults(bill: dict[str, object]) -> list[str] | None:
+    """Return the advisories about components; None without a database of advisories."""
+    database = os.environ.get("BOUGH_ADVISORIES")
+    return None if database is None else list(materials.check_advisories(bill, Path(database)))
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run all checks, print a line for each, and return the exit code."""
     parser = argparse.ArgumentParser(prog="make release-check")
     parser.add_argument("--python", action="append", help="a version to try, such as 3.11; default: each that is there")
-    wanted: list[str] | None = parser.parse_args(arguments).python
+    parser.add_argument("--sbom", type=Path, help="a file for the bill of materials (CycloneDX JSON)")
+    chosen = parser.parse_args(arguments)
+    wanted: list[str] | None = chosen.python
     faults = list(checks.check_versions(ROOT))
     _report("versions", faults)
     with tempfile.TemporaryDirectory() as name:
@@ -118,6 +170,24 @@ def main(arguments: Sequence[str]) -> int:
                 print(f"not tried  Python {version}: this machine does not have it")
         if OLDEST not in tried:
             faults += _report("Pythons", [f"Python {OLDEST} must be tried"])
+        for version in tried[:1]:
+            environment = folder / version / "env"
+            faults += _report("older stores", try_stores(environment / "bin" / "bough", folder / version))
+            bill = materials.write_bill(find_packages(environment), wheel.name.split("-")[1])
+            if chosen.sbom is not None:
+                chosen.sbom.write_text(json.dumps(bill, indent=2) + "\n", encoding="utf-8")
+            _report(f"bill of materials: {len(bill['components'])} components", [])
+            advisories = check_known_faults(bill)
+            if advisories is None:
+                print("not tried  advisories: BOUGH_ADVISORIES names no file (a zip file of OSV records of PyPI)")
+            else:
+                faults += _report("advisories", advisories)
+        if wanted is None:
+            extras: dict[str, object] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"][
+                "optional-dependencies"
+            ]
+            for extra in extras if tried else ():
+                faults += _report(f"extra {extra}", try_extra(extra, pythons[tried[0]], wheel, folder))
         if wanted is None:
             faults += _report("classifiers", checks.check_classifiers(wheel, tried))
     return 1 if faults else 0

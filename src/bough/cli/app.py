@@ -32,6 +32,7 @@ VERBS: Mapping[str, str] = {
     "doctor": "doctor",
     "demo": "demo",
     "init": "init",
+    "schema": "schema",
     "web": "web",
     "serve": "serve",
     "worker": "worker",

@@ -7,10 +7,11 @@ import os
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bough.errors import BoughError
 from bough.settings import Settings
+from bough.types import JsonObject
 
 if TYPE_CHECKING:
     from bough.events.record import ConversationRecord
@@ -31,6 +32,40 @@ def complete_ids(incomplete: str) -> list[tuple[str, str]]:
     """Return (id, title) of the recent conversations whose ids start with `incomplete`."""
     ids = ((record.id.hex[-8:], record.title or "") for record in _list_recent(_RECENT))
     return [(id, title) for id, title in ids if id.startswith(incomplete)]
+
+
+def complete_positions(incomplete: str) -> list[tuple[str, str]]:
+    """Return ids as `complete_ids` does; after `ID@`, (ID@SEQ, text) of the messages of a user."""
+    from bough.events.open import use_store
+
+    name, separator, _ = incomplete.partition("@")
+    if not separator:
+        return complete_ids(incomplete)
+
+    async def list_messages() -> list[tuple[str, str]]:
+        settings = Settings.load()
+        async with use_store(settings.store, create=False, keep_copy=settings.copy_before_upgrade) as store:
+            cid = await store.resolve(name)
+            messages = [stored.as_json() async for stored in store.read(cid, kinds=["UserMessage"])]
+        return [(f"{name}@{message['seq']}", _read_text(message)) for message in messages[-_RECENT:]]
+
+    with suppress(BoughError):
+        return [(place, text) for place, text in asyncio.run(list_messages()) if place.startswith(incomplete)]
+    return []
+
+
+def complete_agents(incomplete: str) -> list[str]:
+    """Return the names of the agents in the files that are read as config.yaml, without what these extend."""
+    import yaml
+
+    from bough.agents.config.file import find_config
+
+    names: list[str] = []
+    with suppress(BoughError, OSError, ValueError, KeyError, TypeError, RecursionError, yaml.YAMLError):
+        for path in find_config(None, home=Settings.load().home, cwd=Path.cwd(), env=os.environ):
+            document: Any = yaml.safe_load(path.read_text("utf-8"))
+            names += [str(name) for name in document["agents"]]
+    return _match(incomplete, dict.fromkeys(names))
 
 
 def complete_task_ids(incomplete: str) -> list[tuple[str, str]]:
@@ -89,6 +124,17 @@ def complete_statuses(incomplete: str) -> list[str]:
     from bough.events.record import Status
 
     return _match(incomplete, get_args(Status))
+
+
+def complete_schemas(incomplete: str) -> list[str]:
+    """Return the names of schemas, without those of single events, which the models of events would tell."""
+    from bough.cli.examples import EXAMPLES
+
+    return _match(incomplete, ("agent", "config", "chat", "event", *(f"command:{name}" for name in EXAMPLES)))
+
+
+def _read_text(message: JsonObject) -> str:
+    return " ".join(str(part.get("text", "")) for part in message["content"])
 
 
 def _match(incomplete: str, values: Iterable[str]) -> list[str]:

@@ -88,6 +88,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "tenants list": ("bough tenants",),
     "tenants disable": ("bough tenants disable acme",),
     "tenants enable": ("bough tenants enable acme",),
+    "schema": ("bough schema conv list", "bough schema agent > agent.schema.json"),
     "doctor": ("bough doctor", "bough doctor --json"),
     "exec": ("bough exec script.py", 'bough exec -c "print(6 * 7)"', "bough exec fetch.py --network example.com"),
     "eval list": ("bough eval",),

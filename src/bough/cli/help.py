@@ -55,6 +55,7 @@ SUMMARIES: Mapping[str, Mapping[str, str]] = {
         "exec": "Run a script in the sandbox.",
         "eval": "Run evals, score them and compare runs.",
         "budgets": "List, show and change budgets that conversations share.",
+        "schema": "Print the JSON schema of what a command prints, or of a file.",
     },
 }
 """The commands by what they are for. A summary is the first sentence of the command's help; a test compares them."""

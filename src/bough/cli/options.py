@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from bough.cli.complete import complete_executors, complete_ids, complete_models, complete_policies, complete_skills
+from bough.cli.complete import (
+    complete_agents,
+    complete_executors,
+    complete_ids,
+    complete_models,
+    complete_policies,
+    complete_positions,
+    complete_skills,
+)
 from bough.errors import InvalidInput
 from bough.settings import Settings
 
@@ -121,7 +129,12 @@ Secret: TypeAlias = Annotated[
 ]
 Agent: TypeAlias = Annotated[
     Path | None,
-    typer.Option("--agent", metavar="FILE|NAME", help="Agent: a YAML or JSON file, or a name in config.yaml."),
+    typer.Option(
+        "--agent",
+        metavar="FILE|NAME",
+        help="Agent: a YAML or JSON file, or a name in config.yaml.",
+        autocompletion=complete_agents,
+    ),
 ]
 Skill: TypeAlias = Annotated[
     str | None,
@@ -248,15 +261,15 @@ Conversation: TypeAlias = Annotated[
     str,
     typer.Argument(
         metavar="ID",
-        help="Conversation id, or its first or last digits; - for the latest. ID@SEQ: its first SEQ events.",
-        autocompletion=complete_ids,
+        help="Conversation id, or its first or last digits; - for the latest here. ID@SEQ: its first SEQ events.",
+        autocompletion=complete_positions,
     ),
 ]
 WholeConversation: TypeAlias = Annotated[
     str,
     typer.Argument(
         metavar="ID",
-        help="Conversation id, or its first or last digits; - for the latest.",
+        help="Conversation id, or its first or last digits; - for the latest here.",
         autocompletion=complete_ids,
     ),
 ]

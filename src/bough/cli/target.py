@@ -15,10 +15,13 @@ if TYPE_CHECKING:
     from bough.agents.spec import AgentSpec
     from bough.cli.rule_options import RuleOptions
     from bough.conversation import AsyncConversation
+    from bough.events import StoreAdmin
     from bough.events.record import ConversationRecord
     from bough.settings import Settings
 
 LATEST = "-"
+_RECENT = 200
+_PROJECT_MARKS = (".git", ".agents", ".bough", "bough.yaml")
 
 
 @dataclass(frozen=True)
@@ -26,7 +29,7 @@ class Target:
     """The name of a conversation and a position in it.
 
     Attributes:
-        name: An id, a unique start or end of an id, or `-` for the most recent conversation.
+        name: An id, a unique start or end of an id, or `-` for the latest conversation of the project.
         at: The number of events before the position; None for all events.
     """
 
@@ -35,7 +38,7 @@ class Target:
 
     @classmethod
     def parse(cls, text: str) -> Target:
-        """Return the target for `ID` or `ID@SEQ`; `@SEQ` alone means the most recent conversation.
+        """Return the target for `ID` or `ID@SEQ`; `@SEQ` alone means the same as `-@SEQ`.
 
         Raises:
             InvalidInput: The id is missing, or SEQ is not a number of 0 or more.
@@ -79,6 +82,35 @@ class Target:
         return record.head if self.at is None else self.at
 
 
+async def resolve(store: StoreAdmin, name: str) -> UUID:
+    """Return the conversation that a name denotes. `-` is the latest of this project, or of all if it has none.
+
+    For `-`, it looks at the 200 latest conversations.
+
+    Raises:
+        NotFound: No conversation matches.
+        InvalidInput: The name is invalid, or several match.
+    """
+    if name == LATEST:
+        project = find_project(Path.cwd())
+        for record in (await store.list(limit=_RECENT)).items:
+            workspace = record.config.get("workspace")
+            if workspace is not None and Path(workspace).is_relative_to(project):
+                return record.id
+    return await store.resolve(name)
+
+
+def find_project(folder: Path) -> Path:
+    """Return the project of a folder: the nearest folder at or above it with a mark, below the home; else itself."""
+    home = Path.home()
+    for parent in (folder, *folder.parents):
+        if parent == home or parent == Path(parent.anchor):
+            break
+        if any((parent / mark).exists() for mark in _PROJECT_MARKS):
+            return parent
+    return folder
+
+
 def short(id: UUID | str) -> str:
     """Return the last 8 digits of the id of a conversation or task; commands accept them as its name."""
     return str(id).replace("-", "")[-8:]
@@ -97,7 +129,11 @@ async def open_conversation(
         InvalidInput: Hooks are missing or no longer trusted, or the agent needs code that the log only names.
     """
     from bough.conversation import AsyncConversation
+    from bough.events.open import use_store
 
+    if name == LATEST:
+        async with use_store(settings.store, create=False, keep_copy=settings.copy_before_upgrade) as store:
+            name = str(await resolve(store, name))
     try:
         return await AsyncConversation.open(name, settings=settings, broker=broker, **rules.make_rules(settings))
     except InvalidInput as error:

@@ -52,8 +52,8 @@ async def test_a_server_that_is_not_there_is_told_with_the_way_on() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         error = await failure_at(f"http://127.0.0.1:{probe.getsockname()[1]}/v1")
-    assert error.message.startswith("the model test cannot be reached")
-    assert "is its server running" in error.hint
+    assert error.message == "the model test cannot be reached: Connection refused"
+    assert "is its server running at that address (--base-url)?" in error.hint
 
 
 async def test_a_stream_that_breaks_off_is_told_and_can_be_resumed() -> None:

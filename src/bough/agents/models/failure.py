@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from typing import Any, cast
 from urllib.parse import urlsplit
@@ -41,7 +42,7 @@ _EXPLANATIONS: tuple[tuple[type[ModelAPIError], str, str], ...] = (
     (ModelQuotaExceededError, "has no quota left", "see the provider's account page, or use another model"),
     (ModelRateLimitError, "is rate limited", f"wait a little; {_RETRY_LATER}"),
     (ModelTimeoutError, "did not answer in time", _RETRY_LATER),
-    (ModelConnectionError, "cannot be reached", f"is its server running at that address? {_RETRY_LATER}"),
+    (ModelConnectionError, "cannot be reached", f"is its server running at that address (--base-url)? {_RETRY_LATER}"),
     (ModelRequestRejectedError, "rejected the request", "use another model, or see the server's log"),
 )
 """(exception, summary, hint). The first match is used, so subclasses come before their base classes."""
@@ -174,8 +175,20 @@ def _unwrap_message(error: ModelAPIError) -> str:
         inner: Any = fields.get("error", fields)
         body = cast("dict[str, Any]", inner).get("message") if isinstance(inner, dict) else inner
     if body is None and not isinstance(error, ModelHTTPError):
-        body = error.__cause__ or error
+        body = _find_system_reason(error) or error.__cause__ or error
     return _short(str(body)) if body else ""
+
+
+def _find_system_reason(error: BaseException | None) -> str:
+    """Return the system's words, such as "Connection refused", where clients say "Connection error"; else empty."""
+    reason, visited = "", set[int]()
+    while error is not None and id(error) not in visited:
+        visited.add(id(error))
+        if isinstance(error, OSError) and error.errno:
+            # Numbers of name resolution are negative, and have their words in the exception only.
+            reason = os.strerror(error.errno) if error.errno > 0 else str(error.strerror)
+        error = error.__cause__ or error.__context__
+    return reason
 
 
 def _short(text: str) -> str:

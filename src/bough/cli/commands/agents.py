@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bough.cli import options
+from bough.cli.complete import complete_agents
 from bough.cli.render import Report
 from bough.cli.text import Block, Span, Table, line, paragraph
 from bough.types import JsonObject
@@ -42,7 +43,7 @@ def list_(
 
 
 def show(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of an agent.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of an agent.", autocompletion=complete_agents)],
     config: Config = None,
     home: options.Home = None,
     store: options.Store = None,
@@ -57,7 +58,9 @@ def show(
 
 
 def check(
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Agent to check. Default: all.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="Agent to check. Default: all.", autocompletion=complete_agents)
+    ] = None,
     config: Config = None,
     home: options.Home = None,
     store: options.Store = None,

@@ -12,7 +12,7 @@ from bough.cli import options
 from bough.cli.commands.resume import Message, continue_run
 from bough.cli.render import Report, renderer_for
 from bough.cli.rule_options import NO_RULES, RuleOptions
-from bough.cli.target import Target, describe_new_address, find_new_address, open_conversation, short
+from bough.cli.target import Target, describe_new_address, find_new_address, open_conversation, resolve, short
 from bough.cli.text import line, one_line
 from bough.cli.turns.turn import shows_stream
 from bough.cli.turns.untrusted import refuse_untrusted_start
@@ -188,7 +188,7 @@ async def _fork_unopened(settings: Settings, target: Target, **request_fields: A
     from bough.conversation.fork.request import ForkRequest
 
     async with options.open_settings_store(settings) as store:
-        source = await store.resolve(target.name)
+        source = await resolve(store, target.name)
         fork = await fork_unopened(store, source, ForkRequest(**request_fields), settings)
     return None if fork is None else _report_fork(source, fork.record, has_work=fork.state.has_work)
 

@@ -11,12 +11,13 @@ import typer
 
 from bough.cli import agent_file, options
 from bough.cli.prompt import Attachment, read_prompt
-from bough.cli.render import Report, renderer_for
+from bough.cli.render import Renderer, Report, renderer_for
 from bough.cli.rule_options import NO_RULES, RuleOptions
 from bough.cli.tasks import submit_detached
 from bough.cli.text import line
 from bough.cli.turns.turn import WatchedRun, describe_start, shows_stream
 from bough.cli.turns.untrusted import refuse_untrusted_start
+from bough.cli.usage import name_command
 from bough.errors import InvalidInput
 from bough.settings import Settings
 
@@ -95,6 +96,7 @@ def run(
     )
     roots = options.parse_skill_roots(skills)  # not part of the settings, because they are recorded with the agent
     renderer = renderer_for(json=json)
+    _warn_about_command(text, renderer)
 
     async def main() -> Report | int:
         from bough.conversation import AsyncConversation
@@ -141,6 +143,13 @@ def run(
             return exit_code
 
     return asyncio.run(main())
+
+
+def _warn_about_command(prompt: str, renderer: Renderer) -> None:
+    """Say so if the whole prompt is the name of a command, such as `doctor`."""
+    words = prompt.split()
+    if words and name_command(words) == " ".join(words):
+        renderer.note(line(("did you mean: ", "warn"), f"bough {' '.join(words)}"))
 
 
 def _with_skill(name: str, text: str, agent: AgentSpec, workspace: Path, settings: Settings) -> str:

@@ -17,7 +17,7 @@ import typer
 from bough.cli import options
 from bough.cli.commands.serve import Port
 from bough.cli.render import Report, renderer_for
-from bough.cli.target import Target
+from bough.cli.target import Target, resolve
 from bough.cli.text import line
 from bough.log import shorten_stderr
 from bough.settings import Settings
@@ -98,7 +98,7 @@ def show_page(name: str | None, settings: Settings, *, port: int, opens_browser:
 def _find_id(name: str, settings: Settings) -> UUID:
     async def find() -> UUID:
         async with options.open_settings_store(settings, create=False) as store:
-            return await store.resolve(name)
+            return await resolve(store, name)
 
     return asyncio.run(find())
 

@@ -75,7 +75,7 @@ def read_table(name: str) -> Iterator[tuple[str, str]]:
             yield from ((prompt, outcome) for prompt in prompts)
 
 
-PROMPTS = [*read_table("prompts.yaml"), *read_table("more_prompts.yaml")]
+PROMPTS = [*read_table("prompts.yaml"), *read_table("more_prompts.yaml"), *read_table("habits.yaml")]
 NEEDLESSLY_REFUSED = {"README.md has some dead links I think, find them"}
 RUNNABLE = [prompt for prompt, outcome in PROMPTS if outcome != "refuse"]
 

@@ -30,7 +30,7 @@ class CommandResult:
         blocks: What to show.
         then: `run` if there is a message to answer, `leave` to end the chat.
         draft: A text for the input.
-        message: A text to send; empty if there is none.
+        message: The text to send to the agent; empty to send nothing.
     """
 
     blocks: Sequence[Block] = ()

@@ -12,7 +12,7 @@ from bough.cli import options
 from bough.cli.commands.conv.look import record_json
 from bough.cli.progress import Progress
 from bough.cli.render import Report, renderer_for
-from bough.cli.target import Target, short
+from bough.cli.target import Target, resolve, short
 from bough.cli.text import Line, harmless, line, one_line
 from bough.conversation.collection import Affected, delete_conversations, erase_conversation, find_affected
 from bough.errors import Conflict, InvalidInput
@@ -127,7 +127,7 @@ async def _set_tags(
     from bough.events.model import StateChanged
 
     async with options.open_settings_store(settings) as store:
-        record = await store.get(await store.resolve(name))
+        record = await store.get(await resolve(store, name))
         missing = [key for key in removed_keys if key not in record.tags]
         if missing:
             raise InvalidInput(

@@ -15,7 +15,7 @@ from bough.cli import options
 from bough.cli.commands.conv.look import record_json
 from bough.cli.describe import describe
 from bough.cli.render import Report
-from bough.cli.target import LATEST, Target, short
+from bough.cli.target import LATEST, Target, resolve, short
 from bough.cli.text import Line, Span, Style, line, one_line
 from bough.errors import InvalidInput
 from bough.events.record import ConversationRecord
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 _Id = Annotated[str, typer.Argument(metavar="ID", help="Conversation; - for the latest. ID@SEQ: its first SEQ events.")]
 _Other = Annotated[
     str | None,
-    typer.Argument(metavar="[OTHER]", help="Conversation to compare it with. Default: the latest, or ID's source."),
+    typer.Argument(
+        metavar="[OTHER]", help="Conversation to compare it with. Default: ID's source; for a root, the latest."
+    ),
 ]
 
 
@@ -95,7 +97,7 @@ async def _compare(settings: Settings, a: Target, b: Target | None, until: int |
     async with options.open_settings_store(settings, create=False) as store:
         if b is None:
             a, b = await _choose_other(store, a)
-        records = [await store.get(await store.resolve(target.name)) for target in (a, b)]
+        records = [await store.get(await resolve(store, target.name)) for target in (a, b)]
         ancestor = await store.common_ancestor(records[0].id, records[1].id)
         common = 0 if ancestor is None else ancestor[1]
         stops = [target.end(record) for record, target in zip(records, (a, b), strict=True)]
@@ -118,22 +120,21 @@ async def _compare(settings: Settings, a: Target, b: Target | None, until: int |
 
 
 async def _choose_other(store: StoreAdmin, a: Target) -> tuple[Target, Target]:
-    """Return what to compare if one conversation is named: it and the latest, or its source and it if it is the latest.
+    """Return what to compare if one conversation is named: the source and its fork, or a root and the latest.
 
     Raises:
         InvalidInput: It is the latest and has no source.
     """
-    latest = Target(LATEST)
-    id = await store.resolve(a.name)
-    if a.at is not None or id != await store.resolve(LATEST):
-        return a, latest
+    id = await resolve(store, a.name)
     source = (await store.get(id)).forked_from
-    if source is None:
+    if source is not None:
+        return Target(str(source)), a
+    if a.at is None and id == await resolve(store, LATEST):
         raise InvalidInput(
             f"{short(id)} is the latest conversation and no fork, so there is nothing to compare it with",
             hint="name two conversations, or fork this one: `bough fork -`",
         )
-    return Target(str(source)), a
+    return a, Target(LATEST)
 
 
 def _render_diff(common: int, a: _Side, b: _Side, *, full: bool) -> Iterator[Line]:

@@ -14,7 +14,7 @@ from bough.cli import options
 from bough.cli.complete import complete_statuses
 from bough.cli.describe import describe
 from bough.cli.render import Renderer, Report, renderer_for
-from bough.cli.target import Target, short
+from bough.cli.target import Target, resolve, short
 from bough.cli.text import Block, Line, Span, Style, Table, line, one_line
 from bough.errors import InvalidInput
 from bough.events.integrity import IntegrityFinding, as_details
@@ -253,7 +253,7 @@ async def _read_page(
     from bough.tasks.stores.summary import list_tasks_around
 
     async with options.open_settings_store(settings, create=False) as store:
-        record = await store.get(await store.resolve(target.name))
+        record = await store.get(await resolve(store, target.name))
         end = _range_end(record, target, stop)
         start = max(0, end - _DEFAULT_EVENTS) if first is None else first
         read = store.read(record.id, start, min(end, start + _DEFAULT_EVENTS))
@@ -279,7 +279,7 @@ async def _stream(
     """
     renderer = renderer_for(json=json)
     async with options.open_settings_store(settings, create=False) as store:
-        record = await store.get(await store.resolve(target.name))
+        record = await store.get(await resolve(store, target.name))
         # Records and lines are both given to the renderer, which writes one of them: records as JSON, lines for people.
         renderer.record({"type": "conversation", "conversation": record_json(record)})
         for output_line in (*_heading(record), line()):
@@ -309,7 +309,7 @@ def _range_end(record: ConversationRecord, target: Target, stop: int | None) -> 
 
 async def _read_last(settings: Settings, target: Target, count: int) -> tuple[ConversationRecord, list[JsonObject]]:
     async with options.open_settings_store(settings, create=False) as store:
-        record = await store.get(await store.resolve(target.name))
+        record = await store.get(await resolve(store, target.name))
         stop = target.end(record)
         start = max(0, stop - count)
         return record, [stored.as_json() async for stored in store.read(record.id, start, stop)]
@@ -319,7 +319,7 @@ async def _follow(settings: Settings, name: str, count: int, *, json: bool) -> N
     """Write the last `count` events, then new events until the command is interrupted."""
     renderer = renderer_for(json=json)
     async with options.open_settings_store(settings, create=False) as store:
-        record = await store.get(await store.resolve(name))
+        record = await store.get(await resolve(store, name))
         # The subscription starts with the last recorded events, so that none is missed or shown twice.
         await _write_events(store.subscribe(record.id, max(0, record.head - count) - 1), renderer, describe)
 
@@ -334,7 +334,7 @@ async def _read_tree(
     from bough.tasks.stores.summary import list_tasks_around
 
     async with options.open_settings_store(settings, create=False) as store:
-        record = await store.get(await store.resolve(name))
+        record = await store.get(await resolve(store, name))
         tree_filter = ConversationFilter(root=record.root, include_deleted=True)
         records: list[ConversationRecord] = []
         damaged: list[IntegrityFinding] = []

@@ -17,7 +17,7 @@ from bough.cli import options
 from bough.cli.commands.conv.look import record_json
 from bough.cli.progress import CountedFile, Progress
 from bough.cli.render import Report, renderer_for
-from bough.cli.target import Target, short
+from bough.cli.target import Target, resolve, short
 from bough.cli.text import Line, line
 from bough.cli.turns.confirm import call_lines, can_ask
 from bough.conversation.collection import export_bundle, import_bundle, list_trusted_keys, replace_file
@@ -149,7 +149,7 @@ class _Exporter:
     async def write(self, file: IO[bytes]) -> ConversationRecord:
         """Write the conversation and return its record."""
         async with options.open_settings_store(self._settings, create=False) as store:
-            record = await store.get(await store.resolve(self._target.name))
+            record = await store.get(await resolve(store, self._target.name))
             file = CountedFile(file, self._progress, record.head).as_file
             if self._kind == "bundle":
                 await export_bundle(store, record.id, file, self._settings.home, salvage=self._salvage)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from bough.cli import options
 from bough.cli.commands.conv.look import record_json
 from bough.cli.render import Report
-from bough.cli.target import Target, short
+from bough.cli.target import Target, resolve, short
 from bough.cli.text import Block, Span, Table, line, one_line
 from bough.events.record import ConversationRecord
 from bough.settings import Settings
@@ -44,7 +44,7 @@ async def _read_turns(settings: Settings, target: Target) -> tuple[ConversationR
     from bough.conversation.log.turns import read_turns
 
     async with options.open_settings_store(settings, create=False) as store:
-        record = await store.get(await store.resolve(target.name))
+        record = await store.get(await resolve(store, target.name))
         return record, await read_turns(record.id, store.read(record.id, 0, target.end(record)))
 
 

@@ -12,7 +12,7 @@ from bough.cli import options
 from bough.cli.commands.eval.options import Runs, parse_metrics, runs_root
 from bough.cli.commands.eval.run import run_report
 from bough.cli.render import Report
-from bough.cli.target import Target
+from bough.cli.target import Target, resolve
 from bough.cli.text import line
 from bough.errors import InvalidInput
 from bough.events.record import StoredEvent
@@ -46,7 +46,7 @@ def add(
 
     async def main() -> tuple[str, list[StoredEvent]]:
         async with options.open_settings_store(settings) as opened:
-            cid = await opened.resolve(target.name)
+            cid = await resolve(opened, target.name)
             record = await opened.get(cid)
             events = [stored async for stored in opened.read(cid, 0, target.at)]
             return name or record.title or str(cid), events
@@ -93,7 +93,7 @@ def score(
     async def main() -> EvalRun:
         async with options.open_settings_store(settings) as opened:
             return await score_logs(
-                [await opened.resolve(id) for id in ids],
+                [await resolve(opened, id) for id in ids],
                 case=expected,
                 metrics=parse_metrics(metric or ()),
                 judge=judge,
