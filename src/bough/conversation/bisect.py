@@ -12,7 +12,7 @@ from uuid import UUID
 from bough.cancellation import finish
 from bough.conversation.check import RunCheck, run_in_folder
 from bough.conversation.fork.file_changes import FileChanges
-from bough.conversation.fork.files import PastFiles, WorkspaceFolder, replace_by
+from bough.conversation.fork.files import KeptTree, PastFiles, WorkspaceFolder, replace_by
 from bough.conversation.fork.workspace import fork_workspace, name_unfinished, remove_workspace
 from bough.errors import ExecutorError, InvalidInput, NotFound
 from bough.events.model import FilesKept, ToolCalled
@@ -187,7 +187,7 @@ class FileJudge:
         """Write a tree into the folder: the first one with the files that are not kept, later ones as changes."""
         workspace = self._workspace
         if self._path is None:
-            past = PastFiles(workspace.file_store, workspace.bounds, tree)
+            past = PastFiles(workspace.file_store, workspace.bounds, KeptTree(tree))
             self._path = (await fork_workspace("copy", workspace.folder, self._folder, past=past)).path
         else:
             copy = replace(workspace, folder=self._path, guards=NO_GUARDS)

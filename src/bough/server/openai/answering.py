@@ -86,6 +86,7 @@ async def ask(access: Access, request: ChatRequest, conversation: UUID | None) -
         record = await _start(access, request, dialogue)
         return OpenChat(id=record.id, after=-1, agent=request.model, dialogue=dialogue)
     message = UserMessage(content=dialogue.parts_from(place.answered))
+    # Otherwise the log would have two different continuations of one chat, one after the other.
     if not await _has_message_after(access, place):
         try:
             after = await _send(access, place.record, message)
@@ -117,6 +118,7 @@ async def record_answer(access: Access, chat: OpenChat, answer: str, head: int) 
 
 async def refuse_waiting(access: Access, id: UUID) -> bool:
     """Reject the waiting calls of a conversation, so that its run continues. Returns whether a call was waiting."""
+    # Read now: the calls began to wait after the request had read the conversation.
     record = await access.store.get(id)
     state = await access.services.states.state_of(record)
     if not state.waiting:
@@ -138,11 +140,13 @@ async def interrupt_if_left(access: Access, id: UUID) -> AsyncGenerator[None]:
         raise
     finally:
         if not has_ended:
+            # Finished in spite of the cancellation, which would otherwise end the interrupt and leave the run alone.
             await finish(access.services.runs.interrupt(id, by=access.caller.name, reason="the client disconnected"))
 
 
 async def _find_place(access: Access, agent: str, dialogue: Dialogue) -> _Place | None:
     """Return where a chat goes on: after its latest answer that this key got from this agent; None without one."""
+    # The latest answer first: the more messages a conversation shares with the chat, the fewer must be quoted.
     for answered, digest in dialogue.answers():
         for id, head in await _read_answers(access, agent, digest):
             try:

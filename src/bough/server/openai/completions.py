@@ -114,6 +114,7 @@ class _Speaker:
 
     def take_fragment(self, fragment: Fragment) -> list[AnswerText]:
         """Return the pieces for a fragment of a response."""
+        # A fragment does not name its response: all fragments before a `ModelResponded` belong to it.
         if fragment.kind == "text":
             separator = "\n\n" if self._completion.content and not self._streamed else ""
             self._streamed += fragment.text
@@ -154,6 +155,7 @@ class _Speaker:
             self._completion.finish_reason = "length"
         parts = event.response.get("parts", ())
         text = "".join(part["content"] for part in parts if part.get("part_kind") == "text")
+        # A slow reader loses fragments and never events, so the event decides what is still missing.
         streamed, self._streamed = self._streamed, ""
         if text.startswith(streamed):
             missing = text[len(streamed) :]
@@ -179,6 +181,7 @@ async def follow(access: Access, chat: OpenChat, completion: Completion) -> Asyn
             services.broadcasts.join(chat.id) as broadcast,
             watch_key(access, broadcast) as is_refused,
         ):
+            # From before the message: the run may have events already, which are then read from the store.
             async for item in broadcast.read(chat.after, is_refused):
                 pieces: list[AnswerText] = []
                 if isinstance(item, Fragment):
@@ -211,6 +214,7 @@ async def _end(access: Access, chat: OpenChat, completion: Completion, reason: s
         raise completion.error
     completion.finish_reason = completion.finish_reason or reason or "stop"
     assert isinstance(item, StoredEvent)  # noqa: S101 - only an event ends a run
+    # Before the last chunk is sent: the next request of the chat may follow it at once.
     with suppress(NotFound):  # deleted meanwhile
         await record_answer(access, chat, completion.content, item.seq + 1)
 

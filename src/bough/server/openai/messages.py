@@ -157,6 +157,7 @@ class ChatRequest(Form):
     def _require_known(self, name: str, value: Json) -> None:
         if name in _AGENTS_OWN:
             return
+        # Refused instead of ignored, because nobody would notice that a misspelt field has no effect.
         if name not in _REFUSED:
             raise InvalidInput(f"{name[:100]}: unknown field", hint="see /docs for the fields")
         if value not in (None, [], {}) and value not in _HARMLESS.get(name, ()):
@@ -224,4 +225,5 @@ def _extend(digest: bytes, message: ChatMessage) -> bytes:
         if part.image_url is not None
     ]
     text = json.dumps([message.role, message.text.strip(), *images], ensure_ascii=False)
+    # `surrogatepass`: JSON may contain half of a surrogate pair, and the digest must not fail for it.
     return hashlib.sha256(digest + text.encode("utf-8", "surrogatepass")).digest()

@@ -168,6 +168,7 @@ def describe_openai_error(code: str, message: str, hint: str) -> JsonObject:
 
 def _add_openai_error(response: Response) -> Response:
     """Return a problem with the member `error`, in which clients of OpenAI's format look for the message."""
+    # Added to the problem instead of replacing it, so that clients of both formats find what they look for.
     problem: JsonObject = json.loads(bytes(response.body))
     error = describe_openai_error(problem["code"], problem["detail"], problem.get("hint", ""))
     headers = {name: value for name, value in response.headers.items() if name != "content-length"}

@@ -68,6 +68,7 @@ async def complete_chat(body: ChatRequest, access: Writer, conversation: _Conver
     A chat with a changed message is a fork before that message. Tools run on the server; their calls are in
     `reasoning_content`. A call that needs an approval is refused.
     """
+    # Before a run is started whose answer the caller could not read.
     access.services.limits.require_stream(access.caller)
     chat = await ask(access, body, conversation)
     completion = make_completion(chat, int(access.services.clock.now().timestamp()))
