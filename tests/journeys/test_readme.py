@@ -144,6 +144,10 @@ ELSEWHERE = {
     "answer": "tests/cli/test_run.py, with an agent that asks",
     "demo": "tests/journeys/test_start.py",
     "init": "tests/journeys/test_start.py",
+    "acp": "tests/server/acp",
+    "bisect": "tests/cli/test_try.py",
+    "schema": "tests/cli/test_schema.py",
+    "try": "tests/cli/test_try.py",
     "serve": "the first hour, and the page about serving",
     "a2a serve": "journeys of A2A",
     **{

@@ -45,7 +45,7 @@ SUMMARIES: Mapping[str, Mapping[str, str]] = {
         "worker": "Run tasks until stopped.",
         "serve": "Serve conversations over HTTP.",
         "mcp": "Serve conversations to an MCP client over stdio.",
-        "acp": "Serve conversations to an editor over stdio, with the Agent Client Protocol.",
+        "acp": "Serve conversations to an editor over the Agent Client Protocol.",
         "a2a": "Serve agents to A2A clients.",
         "keys": "Create, list, rotate and revoke keys of the agent server.",
         "tenants": "List, disable and enable tenants of the agent server.",

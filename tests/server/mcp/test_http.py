@@ -216,7 +216,7 @@ async def test_a_session_of_an_older_protocol_belongs_to_the_key_that_opened_it(
         http.post("/mcp", json={"jsonrpc": "2.0", "method": "notifications/initialized"}, headers=session)
         assert "start_conversation" in http.post("/mcp", json=listing, headers=session).text
         async with connect(server, one.text, mode="legacy") as client:
-            assert len((await client.list_tools()).tools) == 11
+            assert len((await client.list_tools()).tools) == 16
 
 
 async def test_a_narrow_key_sees_no_conversations_and_wrong_arguments_are_refused(serving: Any, new_key: Any) -> None:

@@ -26,7 +26,7 @@ def acp(
     home: options.Home = None,
     store: options.Store = None,
 ) -> None:
-    """Serve conversations to an editor over stdio, with the Agent Client Protocol.
+    """Serve conversations to an editor over the Agent Client Protocol.
 
     The editor starts `bough acp` and stops it by closing its streams. A session is a conversation of the store:
     `bough resume`, `bough web` and the editor open the same ones. With --policy, no mode of the editor asks less often.

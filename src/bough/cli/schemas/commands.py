@@ -184,6 +184,28 @@ class SideData(TypedDict):
     """requests, tokens and cost_usd of these events."""
 
 
+class KeptFileData(TypedDict):
+    """A file of a workspace at an event."""
+
+    path: str
+    """Below the workspace."""
+    kind: Literal["file", "executable", "link"]
+    """What it was."""
+    size: int
+    """Its size in bytes."""
+
+
+class ConversationFilesData(TypedDict):
+    """The files of a conversation's workspace at an event."""
+
+    conversation: str
+    """The id of the conversation."""
+    tree: str
+    """The id of all files together."""
+    files: list[KeptFileData]
+    """The files, by path."""
+
+
 class ConversationDiffData(TypedDict):
     """Two conversations and where they differ."""
 
@@ -315,8 +337,8 @@ class DeleteData(TypedDict):
 class FileChangesData(TypedDict):
     """Files that were written, or would be; `left` has the paths that stayed as they are."""
 
-    files: list[dict[str, str]]
-    """path, and change: added, changed, removed or mode."""
+    files: list[dict[str, str | int]]
+    """path, and change: added, changed, removed or mode; lines_added and lines_removed where files are compared."""
 
 
 class CollectData(TypedDict):
@@ -741,11 +763,11 @@ DATA: Mapping[str, Any] = {
     "init": InitData,
     **dict.fromkeys(("web", "serve", "a2a serve"), UrlData),
     "conv list": ConversationListData,
-    "conv show": ConversationShowData | UrlData,
+    "conv show": ConversationShowData | ConversationFilesData | UrlData,
     "conv tree": ConversationTreeData,
     "conv tail": ConversationTailData,
     "conv turns": TurnsData,
-    "conv diff": ConversationDiffData,
+    "conv diff": ConversationDiffData | FileChangesData,
     "conv search": SearchData,
     "conv export": ExportData,
     "conv adopt": AdoptData,
