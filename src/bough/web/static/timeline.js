@@ -179,7 +179,7 @@ export async function jump(seq) {
   seq = Math.max(0, Math.min(seq, head - 1));
   const n = Math.floor(seq / SIZE);
   // Arrivals and scrolling may change the window while the chunks are loaded.
-  for (let tries = 9; isWindowed && !chunks.has(n) && tries; tries--) await show(Math.max(0, n - 1), Math.min(count() - 1, n + 1));
+  for (let tries = 99; isWindowed && !chunks.has(n) && tries; tries--) await show(Math.max(0, n - 1), Math.min(count() - 1, n + 1));
   const element = row(seq);
   if (element?.dataset.in) return jump(Number(element.dataset.in));
   if (!element) return void (location.href = `${address}?at=${seq}#e${seq}`);
