@@ -168,6 +168,7 @@ async def _find_place_in(access: Access, record: ConversationRecord, agent: str,
     state = await access.services.states.state_of(record)
     if state.agent.get("name") != access.services.agents.find_named(agent).name:
         raise InvalidInput("model: the conversation has another agent", hint=f"send model={state.agent.get('name')}")
+    # A person may still want to decide on these calls, so they are not rejected as calls of this chat would be.
     if state.waiting:
         raise Conflict("the conversation waits for a decision", hint="decide on its calls, then send the message again")
     for answered, digest in dialogue.answers():
@@ -203,6 +204,7 @@ async def _send(access: Access, record: ConversationRecord, message: UserMessage
     Raises:
         Conflict: The log has got other events meanwhile.
     """
+    # With the head that was read, so that of two requests at once only one continues the conversation.
     async with open_conversation(access, record) as conversation:
         await say(access, conversation, message, run=True, expected_head=record.head)
     return record.head - 1
@@ -212,6 +214,7 @@ async def _start(access: Access, request: ChatRequest, dialogue: Dialogue) -> Co
     """Start a conversation whose prompt ends with the instructions of the client."""
     services, id = access.services, new_id()
     agent = services.agents.agent_for(access.caller, request.model)
+    # Only here: the prompt is recorded, so that later requests cannot change it.
     if request.instructions:
         prompt = "\n\n".join(filter(None, (agent.prompt(), request.instructions)))
         agent = agent.model_copy(update={"system_prompt": prompt, "system_prompt_path": None})

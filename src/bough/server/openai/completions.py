@@ -210,6 +210,7 @@ def _find_end(item: object) -> str | None:
 
 
 async def _end(access: Access, chat: OpenChat, completion: Completion, reason: str, item: object) -> None:
+    # A later attempt of the run may have overcome the error, and then the answer is whole.
     if completion.error is not None and reason == "error":
         raise completion.error
     completion.finish_reason = completion.finish_reason or reason or "stop"
@@ -223,6 +224,7 @@ async def stream_chunks(
     access: Access, chat: OpenChat, completion: Completion, *, with_usage: bool
 ) -> AsyncGenerator[bytes]:
     """Iterate the frames of a streamed completion. An error is the last frame but one."""
+    # At once: clients wait for the first chunk with a short time limit, and the model may think for long.
     yield _frame(completion.as_chunk({"role": "assistant", "content": ""}))
     try:
         async for piece in follow(access, chat, completion):
