@@ -260,6 +260,8 @@ class WorkspaceFolder:
 
     def look(self, objects: Objects) -> Looked:
         """Return the files as they are now. Raises `NotFound` if they cannot be kept."""
+        if not self.folder.is_dir():
+            raise NotFound(f"the workspace {self.folder} is not a folder", hint="create it, or name two events")
         looked = look(self.file_store, objects, self.folder, bounds=self.bounds, seconds=self.look_seconds)
         if looked.tree is None:
             raise NotFound(

@@ -327,11 +327,12 @@ def _remove(folder: Path) -> None:
 
 def _remove_folder(folder: Path) -> None:
     """Remove a folder, if it exists. What cannot be removed is logged and remains."""
-    with suppress(FileNotFoundError):
-        try:
-            tree.remove(folder)
-        except OSError as error:
-            _log.warning("%s cannot be removed: %s", folder, error.strerror)
+    try:
+        tree.remove(folder)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        _log.warning("%s cannot be removed: %s", folder, error.strerror)
 
 
 def _git(

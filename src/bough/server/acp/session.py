@@ -146,8 +146,8 @@ class EditorSession:
             if isinstance(step, UsageStep):
                 await self.report_usage()
             elif not isinstance(step, MessageStep):  # the client shows what it has sent
-                for shown in convert_step(step, self.conversation.workspace, self.calls):
-                    await self._editor.update(self.id, shown)
+                for session_update in convert_step(step, self.conversation.workspace, self.calls):
+                    await self._editor.update(self.id, session_update)
 
     async def _decide(self) -> bool:
         """Ask about every call that waits, and record each decision at once; False if one is not decided here."""

@@ -125,7 +125,7 @@ class ChatSession:
         """Continue in a fork without the last turn, and return the text of its message. Files stay as they are.
 
         Raises:
-            InvalidInput: There is no turn yet.
+            InvalidInput: The conversation has no turn.
         """
         last = await self._find_last_turn()
         await self.fork(Turn(last.number - 1))
@@ -135,7 +135,7 @@ class ChatSession:
         """Return what the last turn did to the files; nothing if no files were kept.
 
         Raises:
-            InvalidInput: There is no turn yet.
+            InvalidInput: The conversation has no turn.
         """
         last = await self._find_last_turn()
         try:
@@ -147,7 +147,7 @@ class ChatSession:
         """Put the files back to their state before the last turn; what others changed since stays.
 
         Raises:
-            InvalidInput: There is no turn yet.
+            InvalidInput: The conversation has no turn.
             NotFound: The files were not kept.
         """
         last = await self._find_last_turn()
@@ -162,7 +162,7 @@ class ChatSession:
             InvalidInput: Nothing was restored in this session.
         """
         if self._restored is None:
-            raise InvalidInput("there is no restore to take back", hint="/undo files puts files back")
+            raise InvalidInput("no restore of files can be taken back", hint="/undo files restores files")
         changes, self._restored = await self._restored.redo(), None
         return changes
 
@@ -170,7 +170,7 @@ class ChatSession:
         """Send the last message again, in a fork without the last turn. The next run answers it.
 
         Raises:
-            InvalidInput: There is no turn yet.
+            InvalidInput: The conversation has no turn.
         """
         last = await self._find_last_turn()
         await self.fork(Turn(last.number - 1))
