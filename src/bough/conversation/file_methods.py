@@ -141,9 +141,11 @@ class FileMethods:
         await journal.catch_up()
         cut, log = await find_cut(journal, at, pending="close")
         head = journal.durable
+        kept_trees = _name_last_tree(self.state)
         if exact:
             kept_tree = await find_tree(journal.store, journal.cid, log.state, head)
             target = revert_steps((), conflicts) if kept_tree is None else replace_by(kept_tree.tree)
+            kept_trees = kept_trees if kept_tree is None else [kept_tree]
         else:
             if self.state.files is None:
                 await find_tree(journal.store, journal.cid, log.state, head)  # raises if calls may have written files
@@ -151,7 +153,7 @@ class FileMethods:
             target = self._revert(steps, conflicts)
         options: JsonObject = {"conflicts": conflicts, "paths": paths, "dry_run": dry_run}
         # Finished even if the caller is cancelled: the folder must not change without an event.
-        return await finish(self._change_files(target, "restore", {"at": cut.at}, options))
+        return await finish(self._change_files(target, "restore", {"at": cut.at}, options, kept_trees))
 
     async def redo(self) -> FileChanges:
         """Bring back the files that the last restore changed.
@@ -166,7 +168,8 @@ class FileMethods:
         if step is None:
             raise NotFound("there is no restore to take back", hint="restore(at) names an event")
         options: JsonObject = {"conflicts": "refuse", "paths": (), "dry_run": False}
-        return await finish(self._change_files(revert_steps([step], "refuse"), "restore", {"redo": step.seq}, options))
+        target, kept_trees = revert_steps([step], "refuse"), _name_last_tree(self.state)
+        return await finish(self._change_files(target, "restore", {"redo": step.seq}, options, kept_trees))
 
     async def apply(
         self,
@@ -198,7 +201,8 @@ class FileMethods:
         before, after = await source._past_workspace.find(start), await source._past_workspace.find(stop)
         of: JsonObject = {"conversation": str(other.cid), "start": str(start), "stop": str(stop or other.durable)}
         options: JsonObject = {"conflicts": conflicts, "paths": paths, "dry_run": dry_run}
-        return await finish(self._change_files(bring_in(before.tree, after.tree, conflicts), "apply", of, options))
+        target = bring_in(before.tree, after.tree, conflicts)
+        return await finish(self._change_files(target, "apply", of, options, [before, after]))
 
     async def _keep_fork_files(self) -> None:
         """Record the files of a new fork, so that what it does to them can be told from what it began with.
@@ -234,13 +238,22 @@ class FileMethods:
         return make_target
 
     async def _change_files(
-        self, target: MakeTarget, by: Literal["restore", "apply"], of: JsonObject, options: JsonObject
+        self,
+        target: MakeTarget,
+        by: Literal["restore", "apply"],
+        of: JsonObject,
+        options: JsonObject,
+        kept_trees: Sequence[KeptTree],
     ) -> FileChanges:
-        """Change the workspace, and record what was there before and what is there now."""
+        """Change the workspace, and record what was there before and what is there now.
+
+        Args:
+            kept_trees: The trees that the target needs; an error names their events.
+        """
         journal, file_store, folder = self._journal, self._file_store, self._workspace_folder()
         objects = await acquire(asyncio.to_thread(file_store.objects), _close)
         try:
-            with describe_damage(*_name_last_tree(self.state)):
+            with describe_damage(*kept_trees):
                 changed = await asyncio.to_thread(folder.change, objects, target, **options)
             # While the objects are open: otherwise a collection could remove a tree that this event names.
             if changed.changes and not options["dry_run"]:

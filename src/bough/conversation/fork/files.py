@@ -438,18 +438,19 @@ def describe_changes(changes: Sequence[FileChange]) -> tuple[PathChange, ...]:
 
 @contextmanager
 def describe_damage(*kept_trees: KeptTree) -> Generator[None]:
-    """Add the events that name damaged files to the error of the block."""
+    """Add the events that name damaged or missing files to the error of the block."""
     try:
         yield
-    except CorruptLog as error:
+    except (CorruptLog, NotFound) as error:
         recorded = [kept_tree for kept_tree in kept_trees if kept_tree.seq is not None]
-        if not recorded:
+        # A path that was in no tree is not found either, and has nothing to do with the events.
+        if not recorded or "object" not in error.details:
             raise
-        events = " or ".join(str(kept_tree.seq) for kept_tree in recorded)
+        events = " or ".join(dict.fromkeys(str(kept_tree.seq) for kept_tree in recorded))
         details = {**error.details, "seq": recorded[-1].seq, "tree": recorded[-1].tree}
-        raise CorruptLog(
-            f"the files of event {events} are damaged: {error.message}", hint=error.hint, details=details
-        ) from error
+        state = "damaged" if isinstance(error, CorruptLog) else "not here"
+        message = f"the files of event {events} are {state}: {error.message}"
+        raise type(error)(message, hint=error.hint, details=details) from error
 
 
 def _read_side(objects: Objects, file: KeptFile | None) -> bytes | None:

@@ -156,15 +156,26 @@ class ChatSession:
         return changes
 
     async def redo_files(self) -> FileChanges:
-        """Bring back the files that `restore_files` changed.
+        """Bring back the files that `restore_files` changed, also in an earlier session.
 
         Raises:
-            InvalidInput: Nothing was restored in this session.
+            InvalidInput: Nothing was restored that can be taken back.
         """
-        if self._restored is None:
-            raise InvalidInput("no restore of files can be taken back", hint="/undo files restores files")
-        changes, self._restored = await self._restored.redo(), None
+        try:
+            changes, self._restored = await (self._restored or self.conversation).redo(), None
+        except NotFound as error:
+            raise InvalidInput("no restore of files can be taken back", hint=await self._name_restores()) from error
         return changes
+
+    async def _name_restores(self) -> str:
+        """Return how to restore files, or to bring back those that an earlier session restored before its fork."""
+        conversation = self.conversation
+        source = (await conversation.store.get(conversation.id)).forked_from
+        if source is None:
+            return "/undo files restores files"
+        return (
+            f"/undo files restores files; bough conv restore {source.hex[-8:]} --redo brings back those of the source"
+        )
 
     async def retry(self) -> None:
         """Send the last message again, in a fork without the last turn. The next run answers it.
