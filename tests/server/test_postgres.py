@@ -160,22 +160,32 @@ async def test_an_interrupt_reaches_a_run_elsewhere_by_event(
 
 async def test_pieces_are_joined_and_sent_where_somebody_reads_them(database: str) -> None:
     """Pieces said at once are one notification; too much is dropped and counted; one's own do not come back."""
-    cid, heard, dropped = new_id(), asyncio.Queue[tuple[UUID, str, str]](), list[None]()
-    reads = DeltaRelay(database, take=lambda *piece: heard.put_nowait(piece), list_watched=lambda: {cid})
+    cid, heard, dropped = new_id(), asyncio.Queue[Delta](), list[None]()
+
+    def take(watched: UUID, piece: Delta) -> None:
+        assert watched == cid
+        heard.put_nowait(piece)
+
+    reads = DeltaRelay(database, take=take, list_watched=lambda: {cid})
     runs = DeltaRelay(database, take=_refuse, list_watched=lambda: {cid}, on_drop=lambda: dropped.append(None))
     for relay in (reads, runs):
         await relay.open()
     try:
         await _say_until(runs, cid, heard, (Delta(text="."),))  # until it has heard that the other one reads
-        said = (Delta(text="hmm", kind="thinking"), Delta(text="one "), Delta(text="two"))
+        response = new_id()
+        thinking, one = Delta(text="hmm", kind="thinking", response=response), Delta(text="one ", response=response)
+        # The third piece is lost on the way: the next one is not joined with the piece before the gap.
+        later = (Delta(text="two", response=response, offset=4), Delta(text="four", response=response, offset=12))
         runs.take_update(new_id(), Delta(text="of a conversation that nobody reads"))
-        assert await _say_until(runs, cid, heard, said, first="thinking") == (cid, "thinking", "hmm")
-        assert await heard.get() == (cid, "text", "one two")
+        assert await _say_until(runs, cid, heard, (thinking, one, *later), first="thinking") == thinking
+        assert await heard.get() == Delta(text="one two", response=response)
+        assert await heard.get() == later[1]
         before = len(dropped)
         runs.take_update(cid, Delta(text="x" * MAX_PAYLOAD_BYTES))
         while len(dropped) == before:
             await asyncio.sleep(0)
-        assert await _say_until(runs, cid, heard, (Delta(text="short"),)) == (cid, "text", "short")
+        short = Delta(text="short")
+        assert await _say_until(runs, cid, heard, (short,)) == short
     finally:
         for relay in (reads, runs):
             await relay.aclose()
@@ -184,10 +194,10 @@ async def test_pieces_are_joined_and_sent_where_somebody_reads_them(database: st
 async def _say_until(
     relay: DeltaRelay,
     cid: UUID,
-    heard: asyncio.Queue[tuple[UUID, str, str]],
+    heard: asyncio.Queue[Delta],
     said: tuple[Delta, ...],
     first: str = "text",
-) -> tuple[UUID, str, str]:
+) -> Delta:
     """Say pieces at once, again while none is heard (a busy connection drops them); return the first of that kind."""
     while True:
         for piece in said:
@@ -196,9 +206,9 @@ async def _say_until(
             async with asyncio.timeout(2):
                 while True:
                     got = await heard.get()
-                    if got[1] == first:
+                    if got.kind == first:
                         return got
 
 
-def _refuse(cid: UUID, kind: str, text: str) -> None:
+def _refuse(cid: UUID, piece: Delta) -> None:
     pytest.fail("a process got its own piece back")

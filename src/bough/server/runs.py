@@ -193,7 +193,7 @@ class Runs:
 
     def _take_update(self, cid: UUID, update: Update) -> None:
         if isinstance(update, Delta):
-            self._broadcasts.publish(cid, update.kind, update.text)
+            self._broadcasts.publish(cid, update)
             return
         self._metrics.appends.inc()
         event = update.event

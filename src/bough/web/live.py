@@ -107,7 +107,7 @@ async def _make_frames(visit: Visit, items: list[StreamItem], last: int) -> list
     for item in items:
         match item:
             case Fragment():
-                texts[item.kind] = texts.get(item.kind, "") + item.text
+                texts[item.piece.kind] = texts.get(item.piece.kind, "") + item.piece.text
             case RunEnded():
                 needs_state = True
             case StreamEnd():

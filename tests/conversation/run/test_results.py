@@ -131,6 +131,11 @@ async def test_a_stream_is_in_the_order_of_causes(start: Any, scripted: Any) -> 
     arguments = [piece for piece in pieces if piece.kind == "tool_arguments"]
     assert "".join(piece.text for piece in arguments) == '{"at":"the far end"}'
     assert {piece.tool for piece in arguments} == {"look"}
+    lengths: dict[object, int] = {}
+    for piece in pieces:
+        stream = (piece.response, piece.kind, piece.tool_call_id)
+        assert piece.offset == lengths.get(stream, 0)
+        lengths[stream] = piece.offset + len(piece.text)
     responses = [stored.id async for stored in conversation.events if stored.kind == "ModelResponded"]
     assert [piece.response for piece in pieces if piece.order == 0] == responses
     (called,) = [stored.event.tool_call_id async for stored in conversation.events if stored.kind == "ToolCalled"]

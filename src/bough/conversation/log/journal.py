@@ -51,6 +51,8 @@ class Journal:
         self._fold = fold or Fold()
         self._writer = Writer()
         self._streams: dict[tuple[str, str | None], tuple[MaskStream, Delta]] = {}
+        self._streamed_response: UUID | None = None
+        self._streamed_lengths: dict[tuple[str, str | None], int] = {}
         self._bind(cid, after=after)
 
     def _bind(self, cid: UUID, *, after: Staging | None = None) -> None:
@@ -297,7 +299,13 @@ class Journal:
         self._streams = {}
 
     def _publish(self, piece: Delta) -> None:
-        piece = replace(piece, head=self.state.head)
+        if piece.response != self._streamed_response:
+            self._streamed_response, self._streamed_lengths = piece.response, {}
+        key = (piece.kind, piece.tool_call_id)
+        offset = self._streamed_lengths.get(key, 0)
+        # Counted after masking: clients compare it with the text that they have received.
+        self._streamed_lengths[key] = offset + len(piece.text)
+        piece = replace(piece, offset=offset, head=self.state.head)
         # Immediately: a follower reads the events from the store and orders the pieces by their `head`.
         local_followers.publish(self.store.url, self.cid, piece)
         self._staging.publish_piece(piece)

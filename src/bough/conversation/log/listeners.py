@@ -31,6 +31,8 @@ class Delta:
         text: Text of the answer, of the model's thinking, or of the JSON of a call's arguments.
         response: The id that the `ModelResponded` of its response will have.
         order: Counts the pieces of a response, from 0.
+        offset: How many characters the pieces of its kind (and call) have before it. If a client has received fewer, it
+            has missed a piece.
         head: The number of events when it arrived.
         tool_call_id: For a piece of arguments, the id of the call.
         tool: For a piece of arguments, the name of the tool.
@@ -41,6 +43,7 @@ class Delta:
     kind: DeltaKind = "text"
     response: UUID = field(default_factory=new_id)
     order: int = 0
+    offset: int = 0
     head: int = 0
     tool_call_id: str | None = None
     tool: str | None = None

@@ -26,7 +26,7 @@ from bough.events.model import ErrorRaised, ModelResponded
 from bough.events.record import ConversationRecord, StoredEvent
 from bough.events.store import Cut
 from bough.guard import Limits
-from bough.types import new_id
+from bough.types import JsonObject, new_id
 
 _WAIT_SECONDS = 30
 
@@ -66,7 +66,7 @@ class RemoteRuns(RemoteControl[T]):
                 position = update.seq + 1
                 is_running = is_running and not (position > head and ends_run(update))
             elif update.kind == "delta":
-                yield Delta(text=update.data["text"], kind=update.data["kind"])
+                yield _read_piece(update.data)
             elif update.kind == "state" and head == 0:  # the first frame of a stream
                 run, head = update.data["run"], update.data["head"]
                 is_running = run is not None and run["state"] in LIVE_TASK_STATES
@@ -171,7 +171,7 @@ class RemoteRuns(RemoteControl[T]):
                 async with self._apply_lock:
                     self._apply_event(update)
             elif update.kind == "delta":
-                self._listeners.notify(Delta(text=update.data["text"], kind=update.data["kind"]))
+                self._listeners.notify(_read_piece(update.data))
 
     async def _wait_for(self, following: asyncio.Task[None], head: int) -> None:
         """Wait until the events up to `head` were followed. Returns earlier if `following` ends or after a timeout.
@@ -233,3 +233,9 @@ def _make_check_error() -> NotSupported:
     return NotSupported(
         "checks of files are not run over HTTP", hint="`bough try` and `bough bisect` run them where the files are"
     )
+
+
+def _read_piece(data: JsonObject) -> Delta:
+    """Return a piece of a response; a server before 0.4.0 sends neither the id of the response nor the offset."""
+    response = UUID(data["response"]) if "response" in data else new_id()
+    return Delta(text=data["text"], kind=data["kind"], response=response, offset=data.get("offset", 0))

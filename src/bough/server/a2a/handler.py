@@ -47,7 +47,7 @@ from a2a.utils.task import apply_history_length, validate_history_length, valida
 from google.protobuf.json_format import MessageToDict
 
 from bough.errors import BoughError, Conflict, InvalidInput, NotFound, explain_error
-from bough.events.model import TaskChanged, ToolCalled, UserMessage
+from bough.events.model import TaskChanged, UserMessage
 from bough.events.record import StoredEvent
 from bough.server.a2a.listing import AGENT, CONTEXT
 from bough.server.a2a.push import PushConfigs
@@ -67,7 +67,8 @@ from bough.server.bounds.etag import BOUGH
 from bough.server.bounds.quotas import pay_by
 from bough.server.conversations.conversation import Start, open_conversation, require_short, start
 from bough.server.conversations.forking import ForkSpec, fork
-from bough.server.live.broadcast import Fragment, StreamEnd
+from bough.server.live.broadcast import StreamEnd
+from bough.server.live.steps import CallStep, StepReader, TextStep
 from bough.tasks import Task, TaskState
 from bough.types import Json
 
@@ -333,16 +334,17 @@ class BrokerHandler(RequestHandler):
                 yield await tasks.describe(task)
                 if is_over(task):
                     return
-                is_first = True
+                is_first, steps = True, StepReader()
                 async for update in broadcast.read(head - 1, is_refused):
                     if isinstance(update, StreamEnd):
                         return
-                    if isinstance(update, Fragment) and update.kind == "text":
-                        yield text_update(task, update.text, is_first=is_first)
-                        is_first = False
+                    for step in steps.read(update):
+                        if isinstance(step, TextStep):
+                            yield text_update(task, step.text, is_first=is_first)
+                            is_first = False
+                        elif isinstance(step, CallStep) and step.is_running:
+                            yield status_update(task, action=step.tool)
                     event = update.event if isinstance(update, StoredEvent) else None
-                    if isinstance(event, ToolCalled):
-                        yield status_update(task, action=event.tool)
                     if isinstance(event, TaskChanged) and event.task_id == id:
                         task = await tasks.find(id)
                         for artifact in describe_artifacts(task):

@@ -18,7 +18,7 @@ from bough.events.model import TextPart, Usage, UserMessage
 from bough.server.acp.content import Block, read_prompt
 from bough.server.acp.editor import Editor
 from bough.server.acp.updates import convert_step, describe_call
-from bough.server.live.steps import MessageStep, StepReader, UsageStep
+from bough.server.live.steps import MessageStep, RespondedStep, StepReader
 from bough.types import Json, JsonObject
 
 StopReason: TypeAlias = Literal["end_turn", "max_tokens", "max_turn_requests", "refusal", "cancelled"]
@@ -143,7 +143,7 @@ class EditorSession:
 
     async def _show(self, steps: StepReader, update: Update) -> None:
         for step in steps.read(update):
-            if isinstance(step, UsageStep):
+            if isinstance(step, RespondedStep):
                 await self.report_usage()
             elif not isinstance(step, MessageStep):  # the client shows what it has sent
                 for session_update in convert_step(step, self.conversation.workspace, self.calls):

@@ -12,14 +12,17 @@ from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Hashable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from uuid import UUID
 
+from bough.conversation.log.listeners import Delta
 from bough.errors import BoughError
 from bough.events.model import Event, TaskChanged
 from bough.events.record import StoredEvent
 from bough.events.store import EventStore
-from bough.server.metrics import Metrics
+
+if TYPE_CHECKING:
+    from bough.server.metrics import Metrics  # MCP and ACP over stdio work without the extra `server`
 
 T = TypeVar("T")
 
@@ -41,8 +44,7 @@ class Fragment:
     """
 
     order: int
-    kind: str
-    text: str
+    piece: Delta
 
 
 @dataclass(frozen=True)
@@ -134,9 +136,9 @@ class Broadcast:
         """Drop a cached encoding of an event, so that the next reader makes it again."""
         self._encodings.get(seq, {}).pop(key, None)
 
-    def publish(self, kind: str, text: str) -> None:
+    def publish(self, piece: Delta) -> None:
         """Send a piece of a response to the readers."""
-        self._pieces.append(Fragment(order=self._piece_count, kind=kind, text=text))
+        self._pieces.append(Fragment(order=self._piece_count, piece=piece))
         self._piece_count += 1
         self.wake()
 
@@ -178,9 +180,9 @@ class Broadcast:
             if not has_caught_up and next_seq >= initial_head:
                 has_caught_up = True
                 yield CaughtUp(next_seq - 1)
-            for piece in self._pieces_from(next_order):
-                next_order = piece.order + 1
-                yield piece
+            for fragment in self._pieces_from(next_order):
+                next_order = fragment.order + 1
+                yield fragment
             if next_seq < self.head or next_order < self._piece_count:
                 continue
             if reported_runs != self._ended_runs:
@@ -213,7 +215,7 @@ class Broadcast:
         """Return the pieces from `next_order` on that are in the ring, and count the missing ones as dropped."""
         oldest = self._piece_count - len(self._pieces)
         self._metrics.deltas_dropped.inc(max(oldest - next_order, 0))
-        return [piece for piece in self._pieces if piece.order >= next_order]
+        return [fragment for fragment in self._pieces if fragment.order >= next_order]
 
     async def _follow_store(self) -> None:
         """Add new events to the ring until the conversation is deleted or the store fails."""
@@ -297,11 +299,11 @@ class Broadcasts:
         broadcast = self._live.get(cid)
         return 0 if broadcast is None else broadcast.readers
 
-    def publish(self, cid: UUID, kind: str, text: str) -> None:
+    def publish(self, cid: UUID, piece: Delta) -> None:
         """Send a piece of a response to the readers of a conversation."""
         broadcast = self._live.get(cid)
         if broadcast is not None:
-            broadcast.publish(kind, text)
+            broadcast.publish(piece)
 
     def publish_run_end(self, cid: UUID) -> None:
         """Send `RunEnded` to the readers of a conversation, as after a request to run it that started nothing."""

@@ -13,6 +13,7 @@ import json
 import time
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import UUID
 
@@ -34,8 +35,8 @@ MAX_PAYLOAD_BYTES = 7500
 _RECONNECT_SECONDS = 1.0
 _IDS_PER_NOTIFICATION = 180
 
-PieceReceiver: TypeAlias = Callable[[UUID, str, str], None]
-"""Called with a piece that another process sent: the conversation, the kind, the text."""
+PieceReceiver: TypeAlias = Callable[[UUID, Delta], None]
+"""Called with a conversation and a piece of its response that another process sent."""
 
 
 class DeltaRelay:
@@ -59,12 +60,12 @@ class DeltaRelay:
         on_drop: Callable[[], object] = lambda: None,
     ) -> None:
         self._url = "postgresql://" + url.split("://", 1)[1]
-        self._readers_channel, self._pieces_channel = f"{schema}_readers", f"{schema}_delta"
+        self._readers_channel, self._pieces_channel = f"{schema}_readers", f"{schema}_pieces"
         self._take = take
         self._list_watched = list_watched
         self._process = new_id().hex
         self._announced: dict[UUID, float] = {}  # when another process last announced readers
-        self._collected: dict[UUID, list[tuple[str, str]]] = {}  # kinds and texts to send
+        self._collected: dict[UUID, list[Delta]] = {}
         self._unannounced: set[UUID] = set()
         self._has_announcements = asyncio.Event()
         self._send_connection: AsyncConnection[Any] | None = None
@@ -95,10 +96,10 @@ class DeltaRelay:
             self._collected[cid] = []
             asyncio.get_running_loop().call_later(COLLECT_SECONDS, self._flush, cid)
         pieces = self._collected[cid]
-        if pieces and pieces[-1][0] == update.kind:
-            pieces[-1] = (update.kind, pieces[-1][1] + update.text)
+        if pieces and _is_next(pieces[-1], update):
+            pieces[-1] = replace(pieces[-1], text=pieces[-1].text + update.text)
         else:
-            pieces.append((update.kind, update.text))
+            pieces.append(update)
 
     def _is_announced(self, cid: UUID) -> bool:
         announced = self._announced.get(cid)
@@ -106,7 +107,7 @@ class DeltaRelay:
 
     def _flush(self, cid: UUID) -> None:
         """Send the collected pieces, unless they are too long or the connection is unavailable or busy."""
-        pieces = self._collected.pop(cid)
+        pieces = [(piece.response.hex, piece.kind, piece.offset, piece.text) for piece in self._collected.pop(cid)]
         payload = json.dumps({"p": self._process, "c": cid.hex, "d": pieces}, separators=(",", ":"))
         db = self._send_connection
         is_too_long = len(payload) > MAX_PAYLOAD_BYTES  # characters are bytes: `json.dumps` writes ASCII only
@@ -156,8 +157,8 @@ class DeltaRelay:
         cid = UUID(payload["c"])
         if self._take is None or payload["p"] == self._process or cid not in self._list_watched():
             return
-        for kind, text in payload["d"]:
-            self._take(cid, kind, text)
+        for response, kind, offset, text in payload["d"]:
+            self._take(cid, Delta(text=text, kind=kind, response=UUID(hex=response), offset=offset))
 
     async def _send_announcements(self, db: AsyncConnection[Any]) -> None:
         """Announce new watched conversations at once, and all of them after each third of `ANNOUNCED_SECONDS`."""
@@ -172,6 +173,11 @@ class DeltaRelay:
                     await self._has_announcements.wait()
             except TimeoutError:
                 self._unannounced.update(self._list_watched())
+
+
+def _is_next(earlier: Delta, later: Delta) -> bool:
+    is_same = (earlier.response, earlier.kind, earlier.tool_call_id) == (later.response, later.kind, later.tool_call_id)
+    return is_same and later.offset == earlier.offset + len(earlier.text)
 
 
 async def _notify(db: AsyncConnection[Any], channel: str, payload: str) -> None:

@@ -13,6 +13,8 @@ from typing import Any, Literal, TypeAlias, cast
 
 from bough.conversation.log.listeners import Delta, Update
 from bough.events.model import (
+    ErrorRaised,
+    LimitReached,
     ModelResponded,
     StateChanged,
     ToolCalled,
@@ -24,6 +26,7 @@ from bough.events.model import (
     UserMessage,
 )
 from bough.events.record import StoredEvent
+from bough.server.live.broadcast import Fragment, StreamItem
 from bough.types import Json, JsonObject
 
 
@@ -87,10 +90,18 @@ class ResultStep:
 
 
 @dataclass(frozen=True)
-class UsageStep:
-    """A response was paid for. The size of a request is the number of its input tokens."""
+class RespondedStep:
+    """A response is complete: its text, thinking and calls precede this step.
 
+    Attributes:
+        response: As in `TextStep`.
+        usage: What it was paid for. The size of its request is the number of input tokens.
+        finish_reason: Why the model stopped, for example `length`; None if it did not say.
+    """
+
+    response: str
     usage: Usage
+    finish_reason: str | None = None
 
 
 @dataclass(frozen=True)
@@ -101,6 +112,22 @@ class AskedStep:
 
 
 @dataclass(frozen=True)
+class LimitStep:
+    """A limit of the run was reached. The run ends soon."""
+
+    limit: str
+
+
+@dataclass(frozen=True)
+class FailedStep:
+    """An attempt of a run failed. A later attempt may succeed, so only `EndedStep` tells whether the run failed."""
+
+    code: str
+    message: str
+    hint: str
+
+
+@dataclass(frozen=True)
 class EndedStep:
     """A run ended with a status, or waits."""
 
@@ -108,7 +135,17 @@ class EndedStep:
 
 
 Step: TypeAlias = (
-    MessageStep | StartedStep | TextStep | ThinkingStep | CallStep | ResultStep | UsageStep | AskedStep | EndedStep
+    MessageStep
+    | StartedStep
+    | TextStep
+    | ThinkingStep
+    | CallStep
+    | ResultStep
+    | RespondedStep
+    | AskedStep
+    | LimitStep
+    | FailedStep
+    | EndedStep
 )
 
 
@@ -118,24 +155,30 @@ class StepReader:
     def __init__(self) -> None:
         self._response = ""
         self._streamed: dict[str, str] = {}
-        self._is_incomplete = False
 
-    def read(self, update: Update) -> Iterator[Step]:
+    def read(self, update: Update | StreamItem) -> Iterator[Step]:
         """Yield the steps of an event or of a piece of text; none for an update that clients are not told about."""
-        if isinstance(update, Delta):
-            yield from self._read_piece(update)
-        else:
-            yield from self._read_event(update)
+        match update:
+            case Delta() as piece:
+                yield from self._read_piece(piece)
+            case Fragment(piece=piece):
+                yield from self._read_piece(piece)
+            case StoredEvent() as stored:
+                yield from self._read_event(stored)
+            case _:
+                return
 
     def _read_piece(self, piece: Delta) -> Iterator[Step]:
         response = str(piece.response)
         if response != self._response:
-            self._response, self._streamed, self._is_incomplete = response, {}, piece.order > 0
-        self._is_incomplete = self._is_incomplete or piece.lost > 0
-        # After a gap nothing more is streamed, because a client can only add to what it has.
-        if self._is_incomplete or piece.kind == "tool_arguments":
+            self._response, self._streamed = response, {}
+        if piece.kind == "tool_arguments":
             return
-        self._streamed[piece.kind] = self._streamed.get(piece.kind, "") + piece.text
+        streamed = self._streamed.get(piece.kind, "")
+        # After a gap nothing more is streamed, because a client can only add to what it has.
+        if piece.offset != len(streamed):
+            return
+        self._streamed[piece.kind] = streamed + piece.text
         yield TextStep(response, piece.text) if piece.kind == "text" else ThinkingStep(response, piece.text)
 
     def _read_event(self, stored: StoredEvent) -> Iterator[Step]:
@@ -146,15 +189,12 @@ class StepReader:
                 yield from self._read_response(stored.id_text, responded)
             case ToolCalled() as called:
                 yield CallStep(called.tool_call_id, called.tool, called.arguments, is_running=True)
-            case ToolReturned() as returned:
-                yield ResultStep(returned.tool_call_id, returned.tool, "returned", returned.result)
-            case ToolFailed() as failed:
-                yield ResultStep(failed.tool_call_id, failed.tool, "failed", failed.error)
-            case ToolRejected() as rejected:
-                reason = f"refused by {rejected.by}" + (f": {rejected.reason}" if rejected.reason else "")
-                yield ResultStep(rejected.tool_call_id, rejected.tool, "refused", reason)
-            case ToolInterrupted() as interrupted:
-                yield ResultStep(interrupted.tool_call_id, interrupted.tool, "interrupted", interrupted.reason)
+            case ToolReturned() | ToolFailed() | ToolRejected() | ToolInterrupted() as ended:
+                yield _read_result(ended)
+            case LimitReached() as reached:
+                yield LimitStep(reached.limit)
+            case ErrorRaised() as error:
+                yield FailedStep(error.code, error.message, error.hint)
             case StateChanged(changes=changes):
                 yield from _read_state(changes)
             case _:
@@ -171,7 +211,20 @@ class StepReader:
         for part in parts:
             if part.get("part_kind") == "tool-call":
                 yield CallStep(str(part.get("tool_call_id")), str(part.get("tool_name")), _as_object(part.get("args")))
-        yield UsageStep(responded.usage)
+        yield RespondedStep(id, responded.usage, responded.finish_reason)
+
+
+def _read_result(ended: ToolReturned | ToolFailed | ToolRejected | ToolInterrupted) -> ResultStep:
+    match ended:
+        case ToolReturned():
+            return ResultStep(ended.tool_call_id, ended.tool, "returned", ended.result)
+        case ToolFailed():
+            return ResultStep(ended.tool_call_id, ended.tool, "failed", ended.error)
+        case ToolRejected():
+            reason = f"refused by {ended.by}" + (f": {ended.reason}" if ended.reason else "")
+            return ResultStep(ended.tool_call_id, ended.tool, "refused", reason)
+        case ToolInterrupted():
+            return ResultStep(ended.tool_call_id, ended.tool, "interrupted", ended.reason)
 
 
 def _read_state(changes: JsonObject) -> Iterator[Step]:

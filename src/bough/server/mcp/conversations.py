@@ -12,16 +12,17 @@ from uuid import UUID
 import anyio
 
 from bough.agents.spec import AgentSpec
-from bough.conversation import AsyncConversation, Comparison, Delta, ForkOverrides, State, Turn, Update
+from bough.conversation import AsyncConversation, Comparison, ForkOverrides, State, Turn, Update
 from bough.conversation.log.turns import read_turn_page
 from bough.conversation.rules import GivenRules
 from bough.errors import BoughError, InvalidInput, hide_places
-from bough.events.model import ErrorRaised, ModelResponded, ToolCalled
+from bough.events.model import ErrorRaised
 from bough.events.record import ConversationFilter, Page
 from bough.events.store import EventStore
 from bough.guard import Budget
 from bough.guard.budget import join_budgets, parse_budgets
 from bough.server.bodies.rules import make_budget
+from bough.server.live.steps import CallStep, RespondedStep, StepReader
 from bough.server.mcp.arguments import (
     CompareArguments,
     DecideArguments,
@@ -254,21 +255,21 @@ class StepReporter:
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
+        self._steps = StepReader()
         self._reports = 0
 
     async def __call__(self, update: Update) -> None:
-        """Report an update that is a response of the model or a tool call; ignore all others."""
-        if isinstance(update, Delta):
-            return
-        match update.event:
-            case ModelResponded():
-                step = "the model answered"
-            case ToolCalled() as called:
-                step = called.tool
-            case _:
-                return
-        self._reports += 1
-        await self._progress(self._reports, step)
+        """Report an update that is a response of the model or a tool call that runs; ignore all others."""
+        for step in self._steps.read(update):
+            match step:
+                case RespondedStep():
+                    description = "the model answered"
+                case CallStep(tool=tool, is_running=True):
+                    description = tool
+                case _:
+                    continue
+            self._reports += 1
+            await self._progress(self._reports, description)
 
 
 async def find_failure(store: EventStore, id: UUID, state: State, start: int) -> JsonObject | None:

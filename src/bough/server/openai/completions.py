@@ -11,27 +11,33 @@ from typing import Any, Literal, NamedTuple
 from sse_starlette import ServerSentEvent
 
 from bough.errors import BoughError, NotFound
-from bough.events.model import (
-    ErrorRaised,
-    LimitReached,
-    ModelResponded,
-    StateChanged,
-    ToolCalled,
-    ToolFailed,
-    ToolRejected,
-)
+from bough.events.model import Usage
 from bough.events.record import StoredEvent
 from bough.server.access import Access, watch_key
-from bough.server.live.broadcast import Fragment, StreamEnd
+from bough.server.live.broadcast import StreamEnd
+from bough.server.live.steps import (
+    CallStep,
+    EndedStep,
+    FailedStep,
+    LimitStep,
+    RespondedStep,
+    ResultStep,
+    Step,
+    StepReader,
+    TextStep,
+    ThinkingStep,
+)
 from bough.server.openai.answering import OpenChat, interrupt_if_left, record_answer, refuse_waiting
 from bough.server.requests.problems import describe_openai_error
 from bough.types import JsonObject
+
+_WAITING = "waiting_for_confirmation"
 
 _ENDS: Mapping[str, str] = {
     "finished": "stop",
     "paused": "stop",
     "stuck": "stop",
-    "waiting_for_confirmation": "",
+    _WAITING: "stop",
     "error": "error",
 }
 """The statuses with which a run ends, and the finish reasons that belong to them."""
@@ -74,6 +80,12 @@ class Completion:
         else:
             self.reasoning += piece.text
 
+    def count(self, usage: Usage) -> None:
+        """Add the usage of a response."""
+        self.usage["input"] += usage.input_tokens
+        self.usage["output"] += usage.output_tokens
+        self.usage["cached"] += usage.cache_read_tokens
+
     def usage_as_json(self) -> JsonObject:
         """Return the usage in OpenAI's form."""
         prompt, completion = self.usage["input"], self.usage["output"]
@@ -106,63 +118,46 @@ class Completion:
 
 
 class _Speaker:
-    """Turns the items of a broadcast into pieces of the answer."""
+    """Turns the steps of a run into pieces of the answer, and notes usage, limits and errors."""
 
     def __init__(self, completion: Completion) -> None:
         self._completion = completion
-        self._streamed = ""
+        self._response = ""
 
-    def take_fragment(self, fragment: Fragment) -> list[AnswerText]:
-        """Return the pieces for a fragment of a response."""
-        # A fragment does not name its response: all fragments before a `ModelResponded` belong to it.
-        if fragment.kind == "text":
-            separator = "\n\n" if self._completion.content and not self._streamed else ""
-            self._streamed += fragment.text
-            return [AnswerText("content", separator + fragment.text)]
-        if fragment.kind == "thinking":
-            return [AnswerText("reasoning_content", fragment.text)]
-        return []
-
-    def take_event(self, stored: StoredEvent) -> list[AnswerText]:
-        """Return the pieces of an event, and note usage, errors and limits."""
-        match event := stored.event:
-            case ModelResponded():
-                return self._take_response(event)
-            case ToolCalled():
-                arguments = json.dumps(event.arguments, ensure_ascii=False)
+    def take(self, step: Step) -> AnswerText | None:
+        """Return the piece of a step; None if it has none."""
+        match step:
+            case TextStep(response=response, text=text):
+                is_next = bool(self._completion.content) and response != self._response
+                self._response = response
+                return AnswerText("content", ("\n\n" if is_next else "") + text)
+            case ThinkingStep(text=text):
+                return AnswerText("reasoning_content", text)
+            case CallStep(tool=tool, is_running=True):
+                arguments = json.dumps(step.arguments, ensure_ascii=False)
                 if len(arguments) > _MAX_ARGUMENT_CHARS:
                     arguments = arguments[:_MAX_ARGUMENT_CHARS] + "…"
-                return [AnswerText("reasoning_content", f"\n{event.tool} {arguments}\n")]
-            case ToolFailed():
-                return [AnswerText("reasoning_content", f"{event.tool} failed\n")]
-            case ToolRejected():
-                return [AnswerText("reasoning_content", f"{event.tool} was refused: {event.reason or event.by}\n")]
-            case LimitReached():
+                return AnswerText("reasoning_content", f"\n{tool} {arguments}\n")
+            case ResultStep(tool=tool, outcome="failed"):
+                return AnswerText("reasoning_content", f"{tool} failed\n")
+            case ResultStep(tool=tool, outcome="refused", value=reason):
+                return AnswerText("reasoning_content", f"{tool} was {reason}\n")
+            case _:
+                self._note(step)
+                return None
+
+    def _note(self, step: Step) -> None:
+        match step:
+            case RespondedStep(usage=usage, finish_reason=reason):
+                self._completion.count(usage)
+                if reason == "length":
+                    self._completion.finish_reason = "length"
+            case LimitStep():
                 self._completion.finish_reason = "length"
-            case ErrorRaised():
-                self._completion.error = BoughError(event.message, code=event.code, hint=event.hint)
+            case FailedStep(code=code, message=message, hint=hint):
+                self._completion.error = BoughError(message, code=code, hint=hint)
             case _:
                 pass
-        return []
-
-    def _take_response(self, event: ModelResponded) -> list[AnswerText]:
-        """Return what the pieces of a response lacked. A response that was repeated after a cut is sent whole."""
-        usage = self._completion.usage
-        usage["input"] += event.usage.input_tokens
-        usage["output"] += event.usage.output_tokens
-        usage["cached"] += event.usage.cache_read_tokens
-        if event.finish_reason == "length":
-            self._completion.finish_reason = "length"
-        parts = event.response.get("parts", ())
-        text = "".join(part["content"] for part in parts if part.get("part_kind") == "text")
-        # A slow reader loses fragments and never events, so the event decides what is still missing.
-        streamed, self._streamed = self._streamed, ""
-        if text.startswith(streamed):
-            missing = text[len(streamed) :]
-            separator = "\n\n" if self._completion.content and not streamed and missing else ""
-        else:
-            missing, separator = text, "\n\n"
-        return [AnswerText("content", separator + missing)] if missing else []
 
 
 async def follow(access: Access, chat: OpenChat, completion: Completion) -> AsyncGenerator[AnswerText]:
@@ -174,7 +169,7 @@ async def follow(access: Access, chat: OpenChat, completion: Completion) -> Asyn
         LimitExceeded: The key or the tenant has the maximum number of streams.
         BoughError: The run failed, or the conversation was deleted meanwhile.
     """
-    services, speaker = access.services, _Speaker(completion)
+    services, speaker, steps = access.services, _Speaker(completion), StepReader()
     with services.limits.stream(access.caller):
         async with (
             interrupt_if_left(access, chat.id),
@@ -183,41 +178,28 @@ async def follow(access: Access, chat: OpenChat, completion: Completion) -> Asyn
         ):
             # From before the message: the run may have events already, which are then read from the store.
             async for item in broadcast.read(chat.after, is_refused):
-                pieces: list[AnswerText] = []
-                if isinstance(item, Fragment):
-                    pieces = speaker.take_fragment(item)
-                elif isinstance(item, StoredEvent):
-                    pieces = speaker.take_event(item)
-                elif isinstance(item, StreamEnd):
+                if isinstance(item, StreamEnd):
                     raise NotFound(f"the conversation can no longer be followed: {item.reason}", hint="send it again")
-                for piece in pieces:
-                    completion.add(piece)
-                    yield piece
-                reason = _find_end(item)
-                if reason is None:
-                    continue
-                if not reason and await refuse_waiting(access, chat.id):
-                    continue
-                await _end(access, chat, completion, reason, item)
-                return
+                for step in steps.read(item):
+                    piece = speaker.take(step)
+                    if piece is not None:
+                        completion.add(piece)
+                        yield piece
+                    if isinstance(step, EndedStep) and isinstance(item, StoredEvent) and step.status in _ENDS:
+                        if step.status == _WAITING and await refuse_waiting(access, chat.id):
+                            continue
+                        await _end(access, chat, completion, step.status, item.seq + 1)
+                        return
 
 
-def _find_end(item: object) -> str | None:
-    """Return the finish reason of an event that ends a run; None for other items."""
-    if not (isinstance(item, StoredEvent) and item.kind == "StateChanged" and isinstance(item.event, StateChanged)):
-        return None
-    return _ENDS.get(str(item.event.changes.get("status")))
-
-
-async def _end(access: Access, chat: OpenChat, completion: Completion, reason: str, item: object) -> None:
+async def _end(access: Access, chat: OpenChat, completion: Completion, status: str, head: int) -> None:
     # A later attempt of the run may have overcome the error, and then the answer is whole.
-    if completion.error is not None and reason == "error":
+    if completion.error is not None and status == "error":
         raise completion.error
-    completion.finish_reason = completion.finish_reason or reason or "stop"
-    assert isinstance(item, StoredEvent)  # noqa: S101 - only an event ends a run
+    completion.finish_reason = completion.finish_reason or _ENDS[status]
     # Before the last chunk is sent: the next request of the chat may follow it at once.
     with suppress(NotFound):  # deleted meanwhile
-        await record_answer(access, chat, completion.content, item.seq + 1)
+        await record_answer(access, chat, completion.content, head)
 
 
 async def stream_chunks(

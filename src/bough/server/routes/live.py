@@ -97,7 +97,9 @@ def _build_frame(update: StreamItem, *, deltas: bool) -> bytes | None:
     """Return the frame of an update that is not an event; None if readers get no frame for it."""
     match update:
         case Fragment() if deltas:
-            return _frame("delta", {"order": update.order, "kind": update.kind, "text": update.text})
+            piece = update.piece
+            place = {"response": str(piece.response), "offset": piece.offset}
+            return _frame("delta", {"order": update.order, "kind": piece.kind, "text": piece.text} | place)
         case CaughtUp():
             return _frame("caught_up", {"seq": update.seq})
         case StreamEnd():

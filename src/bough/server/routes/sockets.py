@@ -236,8 +236,8 @@ class _Socket:
 
     async def _send_other(self, update: StreamItem) -> None:
         if isinstance(update, Fragment) and self._sends_deltas:
-            field = "reasoning_content" if update.kind == "thinking" else "content"
-            delta = {"kind": "StreamingDeltaEvent", "source": "agent", field: update.text}
+            field = "reasoning_content" if update.piece.kind == "thinking" else "content"
+            delta = {"kind": "StreamingDeltaEvent", "source": "agent", field: update.piece.text}
             await self._send({"id": str(new_id()), "timestamp": self._now(), **delta})
         if isinstance(update, StreamEnd):
             raise _CloseSocket(NOT_FOUND if update.reason == "deleted" else GOING_AWAY)
