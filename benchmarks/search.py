@@ -4,7 +4,7 @@ A search of 20 hits is measured beside the read of one conversation by its key, 
 the ratio has to stay where it is while the store grows. Appends with an index are measured beside those of a store that
 nobody has searched; a search after them indexes what they queued, and its cost is a figure of its own.
 
-    python benchmarks/search.py [--small]
+    python benchmarks/search.py [--small | --large]
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from harness import ROUNDS, Figure, compare_async, print_note
 
 SIZES = (2_000, 40_000)
 SMALL_SIZES = (200, 1_000)
+LARGE_SIZES = (40_000, 1_000_000)
 APPENDS = 200
 CONVERSATION = 100
 TEXT = "x" * 500
@@ -136,4 +137,5 @@ async def append(store: EventStore, cid: UUID) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(SMALL_SIZES if "--small" in sys.argv[1:] else SIZES))
+    chosen = {"--small": SMALL_SIZES, "--large": LARGE_SIZES}
+    asyncio.run(main(next((chosen[option] for option in sys.argv[1:]), SIZES)))

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from bough.conversation.log.state import State as State
     from bough.conversation.log.state import ToolCall as ToolCall
     from bough.conversation.log.turns import Turn as Turn
+    from bough.conversation.log.turns import TurnCall as TurnCall
     from bough.conversation.log.turns import TurnRecord as TurnRecord
     from bough.conversation.log.view import View as View
     from bough.conversation.result import RunResult as RunResult
@@ -36,7 +37,7 @@ else:
             "bough.conversation.fork.workspace": "WorkspacePolicy",
             "bough.conversation.log.journal": "Delta Update",
             "bough.conversation.log.state": "State ToolCall",
-            "bough.conversation.log.turns": "Turn TurnRecord",
+            "bough.conversation.log.turns": "Turn TurnCall TurnRecord",
             "bough.conversation.log.view": "View",
             "bough.conversation.result": "RunResult WaitingCall",
             "bough.conversation.sync": "Conversation",
