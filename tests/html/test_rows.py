@@ -14,7 +14,7 @@ import pytest
 
 from bough.events.model import Event
 from bough.html.environment import make_environment
-from bough.html.rows import CallRow, MessageRow, QuietRow, Row, Setting, seqs_of
+from bough.html.rows import CallRow, MessageRow, QuietRow, Row, Setting, find_rows, seqs_of
 from bough.html.timeline import TurnPart, add_up, build_rows, group_turns
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "events"
@@ -34,6 +34,12 @@ ATTRIBUTES = frozenset({
     "aria-hidden", "aria-label", "class", "data-error", "data-in", "data-n", "data-turn", "datetime", "hidden", "dir",
     "href", "id", "open", "rel", "role", "scope", "tabindex", "title",
 })  # fmt: skip
+WORDS_OF_MACROS = frozenset({
+    "You", "Edit", "and", "run", "from", "here", "Fork", "beside", "More", "Show", "all", "lines", "Thought", "change",
+    "changes", "Result", "Arguments", "none", "Nov", "open", "coder",
+})  # fmt: skip
+"""Labels that each row of a macro has, the agent of all rows, and parts of dates: nobody looks for them."""
+
 OUR_CLASSES = re.compile(r"[a-z ]*")
 
 
@@ -43,6 +49,7 @@ class Reader(HTMLParser):
     def __init__(self) -> None:
         super().__init__()
         self.text = ""
+        self.texts: list[str] = []
         self.elements = 0
         self.ids: list[str] = []
 
@@ -61,6 +68,7 @@ class Reader(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         self.text += data
+        self.texts.append(data)
 
     def handle_comment(self, data: str) -> None:
         raise AssertionError(data)
@@ -155,6 +163,35 @@ def test_damaged_fields_are_no_error(kind: str, junk: object) -> None:
     fields = {name for event in golden(kind) for name in event} | {"content", "response", "changes"}
     render({"kind": kind})
     render({"kind": kind} | {name: junk for name in fields if name not in ("kind", "seq")})
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "Tomorrow"])
+def test_each_word_of_a_row_is_found(kind: str) -> None:
+    events = [*golden(kind)] or [{"kind": kind, "words": {"lunch": [1, "dinner"]}}]
+    for event in events:
+        words = {word for text in render(event).texts for word in re.findall(r"[^\W\d_]{3,}", text)} - WORDS_OF_MACROS
+        rows = make_rows(event)
+        assert [word for word in sorted(words) if find_rows(rows, word.upper()) != [0]] == []
+        assert find_rows(rows, "nothing-has-this") == []
+
+
+def test_words_that_only_a_row_has_are_found() -> None:
+    waiting = {"c": {"tool": "run_command", "arguments": {"command": "rm"}, "risk": "HIGH", "reason": "removes"}}
+    rows = make_rows(
+        {"kind": "PauseRequested", "by": "ada"},
+        {"kind": "StateChanged", "changes": {"waiting": waiting}},
+        called("d", "lookup", path="a.txt"),
+        {"kind": "ToolInterrupted", "tool_call_id": "d"},
+        setting=Setting(waiting=waiting),
+    )
+    for text, seq in (
+        ("pause requested by", 0),
+        ("requires approval", 1),
+        ("high risk", 1),
+        ("removes", 1),
+        ("lost", 2),
+    ):
+        assert find_rows(rows, text) == [seq], text
 
 
 def test_an_unknown_kind_is_shown_as_json() -> None:

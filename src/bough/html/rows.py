@@ -1,14 +1,15 @@
-"""The rows of a timeline: plain data made from events, one row for a call and its outcome.
+"""The rows of a timeline: plain data made from events, one row for a call and its outcome, and finding a text in them.
 
 Each event belongs to exactly one row. A row is known by the seq of its first event.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import UTC, datetime
-from typing import ClassVar, Literal, NamedTuple, TypeAlias
+from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeAlias, cast
 
 from bough.html.fields import read_count, read_list, read_number, read_object, read_objects, read_text, read_texts
 from bough.html.numbers import format_bytes, format_count, format_duration, format_usd, parse_moment
@@ -19,6 +20,10 @@ Sign: TypeAlias = Literal["ok", "failed", "rejected", "lost", "waiting", "runnin
 
 MAX_FIELD_CHARS = 8192
 """A longer field is cut on the timeline; the event's own page shows all of it."""
+
+
+_UNSEEN_FIELDS: Final = frozenset({"seq", "seqs", "moment", "turn", "icon", "at", "link", "has_result"})
+"""Fields that say where a row is and how it looks; a search for `run` must not find each row with that icon."""
 
 
 class Fact(NamedTuple):
@@ -174,14 +179,14 @@ class AskedCall:
     """A call that waits for a person.
 
     Attributes:
-        kind: `approval`, `question` or `external`.
+        need: What it needs of the person: an answer, a result, or else an approval.
     """
 
     id: str
     tool: str
     arguments: JsonObject
     subject: str
-    kind: str = "approval"
+    need: str = "requires approval"
     risk: str = ""
     reason: str = ""
 
@@ -325,3 +330,38 @@ def _describe_attachment(part: JsonObject) -> AttachedFile:
 def seqs_of(rows: Collection[Row] | Sequence[Row]) -> list[int]:
     """Return the seqs of the events that rows show, ascending."""
     return sorted(seq for row in rows for seq in row.seqs)
+
+
+def find_rows(rows: Iterable[Row], text: str) -> list[int]:
+    """Return the seqs of the rows that contain a text, ascending. Upper and lower case are equal.
+
+    An event of a folded row has its own seq, so that a reader gets to its line.
+    """
+    needle = text.casefold()
+    seqs: list[int] = []
+    for row in rows:
+        if isinstance(row, HiddenRow):
+            continue  # the row that shows the event is found
+        for part in row.items if isinstance(row, QuietRow) else (row,):
+            if any(needle in shown.casefold() for shown in _iterate_texts(part)):
+                seqs.append(part.seq)
+    return sorted(seqs)
+
+
+def _iterate_texts(value: Any) -> Iterator[str]:
+    """Yield the texts of a row, or of a value in it: names and values of JSON, numbers as JSON writes them."""
+    if isinstance(value, str):
+        yield value
+    elif is_dataclass(value):
+        for attribute in fields(value):
+            if attribute.name not in _UNSEEN_FIELDS and (item := getattr(value, attribute.name)) is not None:
+                yield from _iterate_texts(item)
+    elif isinstance(value, Mapping):
+        for name, item in cast("Mapping[str, Any]", value).items():
+            yield name
+            yield from _iterate_texts(item)
+    elif isinstance(value, tuple | list):
+        for item in cast("list[Any]", value):
+            yield from _iterate_texts(item)
+    else:
+        yield json.dumps(value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Final
 
 from bough.html.calls import OPENING_KINDS, OUTCOME_KINDS, Call, make_call_row
 from bough.html.fields import (
@@ -33,6 +34,9 @@ from bough.html.rows import (
     read_moment,
 )
 from bough.types import JsonObject
+
+_NEEDS: Final = {"question": "asks you", "external": "needs a result"}
+"""What a waiting call needs of a person, by its kind; others require an approval."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -265,8 +269,8 @@ class _Pairing:
                 tool=read_text(call, "tool"),
                 arguments=(arguments := read_arguments(call.get("arguments"))),
                 subject=find_subject(arguments),
-                kind=read_text(call, "kind") or "approval",
-                risk=read_text(call, "risk").lower(),
+                need=_NEEDS.get(read_text(call, "kind"), "requires approval"),
+                risk=f"{risk.lower()} risk" if (risk := read_text(call, "risk")) else "",
                 reason=read_text(call, "reason"),
             )
             for id, call in self._setting.waiting.items()

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, cast
 from uuid import UUID
 
 from bough.html.numbers import format_usd
-from bough.html.rows import MAX_FIELD_CHARS, HiddenRow, Row, Setting
+from bough.html.rows import MAX_FIELD_CHARS, HiddenRow, Row, Setting, find_rows
 from bough.html.timeline import TurnPart, add_up, build_rows, group_turns
 from bough.server.access import Access
 from bough.server.bodies.info import ConversationInfo
 from bough.server.conversations.conversation import info_of_record
-from bough.server.conversations.log_part import ConversationRecord, LogPart, read_log_part
+from bough.server.conversations.log_part import ConversationRecord, LogPart, read_for_search, read_log_part
 from bough.types import utc_now
 
 CHUNK: Final = 50
 """How many events a chunk has; it begins at a multiple of this."""
+
+_SEARCHED: Final = 250
+"""How many events a search looks at before it lets others run: some milliseconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,6 +114,23 @@ class LogReader:
         }
         earlier = [chunk for seq in sorted(completed) for chunk in await self.read(seq, seq + 1)]
         return [*earlier, *chunks]
+
+    async def find(self, text: str, start: int) -> tuple[list[int], int | None]:
+        """Return the seqs of rows from an event on that contain a text, and where to go on; None at the end.
+
+        Looks at some thousand events.
+        """
+        events, following = await read_for_search(self.access.store, self.record, start)
+        stop = self.head if following is None else following
+        first = cast("int", events[0]["seq"]) if events else 0
+        matches: list[int] = []
+        for low in range(start, stop, _SEARCHED):
+            high = min(low + _SEARCHED, stop)
+            # With its neighbours, because an outcome without its call would be a row that no reader sees.
+            around = events[max(low - first - CHUNK, 0) : high - first + CHUNK]
+            matches += find_rows(build_rows(around, low, high, {}, self.setting), text)
+            await asyncio.sleep(0)  # other requests and streams are answered meanwhile
+        return matches, following
 
     def _add_totals(self, part: LogPart, piece: TurnPart, low: int, high: int) -> TurnPart:
         """Return a piece of a turn with the totals of the turn, if the turn ends in this chunk and was read whole."""

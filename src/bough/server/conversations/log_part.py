@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -131,22 +130,20 @@ async def find_turn_start(store: OwnedStore, record: ConversationRecord, number:
     return state.turned
 
 
-async def find_text(
-    store: OwnedStore, record: ConversationRecord, text: str, start: int
-) -> tuple[list[int], int | None]:
-    """Return the seqs of the events from `start` on that contain a text, and where to go on; None at the end.
+async def read_for_search(
+    store: OwnedStore, record: ConversationRecord, start: int
+) -> tuple[Sequence[JsonObject], int | None]:
+    """Return the next events to look for a text in, some around them, and where to go on; None at the end.
 
-    Reads at most `MAX_LOOKED_AT` events. Upper and lower case are equal.
+    At most `MAX_LOOKED_AT` events from `start` on. No event is validated, so that a damaged one is found, too.
+
+    Raises:
+        CorruptLog: A payload is not a JSON object.
     """
-    # Payloads are JSON, in which a text may stand with or without escapes of its other characters.
-    needles = {json.dumps(text, ensure_ascii=flag)[1:-1].lower().encode("utf-8", "replace") for flag in (True, False)}
     stop = min(start + MAX_LOOKED_AT, record.head)
-    matches: list[int] = []
-    async for stored in store.read(record.id, start, stop):
-        payload = stored.raw.lower()
-        if any(needle in payload for needle in needles):
-            matches.append(stored.seq)
-    return matches, stop if stop < record.head else None
+    low, high = max(start - _AROUND, 0), min(stop + _AROUND, record.head)
+    events = [stored.as_json() async for stored in store.read(record.id, low, high)]
+    return events, stop if stop < record.head else None
 
 
 async def _read_outcomes(

@@ -14,7 +14,7 @@ from bough.html.numbers import format_count, format_usd
 from bough.html.rows import CallRow, ErrorRow, MessageRow, StepRow
 from bough.server.bodies.conversations import ConversationQuery
 from bough.server.bodies.events import NewMessage
-from bough.server.conversations.log_part import find_text, find_turn_start, read_outline
+from bough.server.conversations.log_part import find_turn_start, read_outline
 from bough.server.conversations.model import estimate_next_request
 from bough.server.routes.conversations import count_conversations
 from bough.server.routes.events import send_message
@@ -82,7 +82,7 @@ async def _find_place(visit: Visit, reader: LogReader, find: str) -> tuple[list[
         return [], None if at is None else min(at, max(reader.head - 1, 0))
     if find.startswith("#") and find[1:].isascii() and find[1:].isdigit():
         return [], min(int(find[1:]), max(reader.head - 1, 0))
-    matches, _ = await find_text(visit.access.store, reader.record, find, at or 0)
+    matches, _ = await reader.find(find, at or 0)
     return matches, matches[0] if matches else at
 
 
@@ -229,13 +229,13 @@ async def _read_rows(visit: Visit) -> Response:
 
 
 async def _read_matches(visit: Visit) -> Response:
-    """Return the events that contain a text as JSON: seqs, and from where to go on."""
+    """Return the rows that contain a text as JSON: seqs, and from where to go on."""
     text = visit.query.get("text", "")
     if not 0 < len(text) <= 200:
         raise InvalidInput("text: not 1 to 200 characters", hint="give a shorter text")
-    record = await visit.access.store.get(visit.read_id())
-    matches, following = await find_text(visit.access.store, record, text, _read_seq(visit, "from") or 0)
-    return JSONResponse({"matches": matches, "next": following, "head": record.head})
+    reader = await LogReader.open(visit.access, visit.read_id())
+    matches, following = await reader.find(text, _read_seq(visit, "from") or 0)
+    return JSONResponse({"matches": matches, "next": following, "head": reader.head})
 
 
 async def _read_live(visit: Visit) -> Response:
