@@ -17,6 +17,7 @@ GOLDEN = sorted((Path(__file__).parents[1] / "golden" / "events").glob("v*/*.jso
 def test_every_kind_of_event_has_its_line_erased_or_not(path: Path) -> None:
     stored = json.loads(path.read_text("utf-8"))
     for raw in (stored["raw"], stub(stored["kind"], stored["raw"].encode())):
+        assert describe_event({"kind": stored["kind"], **json.loads(raw)})[0] != stored["kind"], "an unknown kind"
         first, *_ = describe({"seq": 7, "kind": stored["kind"], **json.loads(raw)})
         assert first.plain.startswith("    7  ")
 

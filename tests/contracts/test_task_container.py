@@ -116,6 +116,22 @@ async def test_other_workspaces_and_writable_mounts_are_refused(task: TaskContai
             await task.execute(request)
 
 
+async def test_a_project_is_no_workspace_of_a_kept_container(container_engine: str, tmp_path: Path) -> None:
+    """Its programs could change the repository's hooks, which git then runs on the host."""
+    (tmp_path / "app" / ".git").mkdir(parents=True)
+    executor = TaskContainerExecutor(IMAGE, workspace=tmp_path, docker_host=container_engine, limits=LIMITS)
+    try:
+        with pytest.raises(InvalidInput, match=r"app/\.git"):
+            await executor.run_command("true")
+        (tmp_path / "app" / ".git").rmdir()
+        assert (await executor.run_command(["python3", "-c", "import os; os.mkdir('.git')"])).exit_code == 0
+        await executor.reinitialize()
+        assert (await executor.run_command("true")).exit_code == 0
+        assert (tmp_path / ".git").is_dir(), "a name of the task's own is allowed"
+    finally:
+        await executor.aclose()
+
+
 async def test_an_image_that_is_not_there_is_named(container_engine: str) -> None:
     executor = TaskContainerExecutor("bough-absent:1", docker_host=container_engine)
     with pytest.raises(SandboxUnavailable, match="bough-absent:1"):

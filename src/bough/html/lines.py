@@ -28,7 +28,7 @@ _SHORT_ID: Final = 8
 
 
 def describe_line(event: JsonObject) -> Row | QuietItem:
-    """Return the row of an event, or the item of a folded row for bookkeeping. An unknown kind is words as JSON."""
+    """Return the row of an event, or the item of a folded row for bookkeeping. An unknown kind is shown as JSON."""
     describe = _DESCRIBERS.get(read_text(event, "kind"))
     return _describe_unknown(event) if describe is None else describe(event)
 
@@ -331,6 +331,7 @@ def _describe_stuck(event: JsonObject) -> LineRow:
     return _line(event, "alert", text, tone="warn", facts=(Fact(count_of(len(read_list(event, "events")), "event")),))
 
 
+# `cli.describe` has the same kinds, for the terminal.
 _DESCRIBERS: Mapping[str, Callable[[JsonObject], Row | QuietItem]] = {
     "CheckRan": _describe_check,
     "Condensed": _describe_condensed,

@@ -33,6 +33,7 @@ from bough.cancellation import finish
 from bough.errors import ExecutorError, InvalidInput, NotSupported, SandboxUnavailable, Unavailable
 from bough.execution.base import (
     NO_GUARDS,
+    USUAL_GUARDS,
     CodeExecutionInput,
     CodeExecutionResult,
     CodeExecutorMixin,
@@ -58,6 +59,7 @@ from bough.execution.container.janitor import ContainerJanitor
 from bough.execution.process.cgroup import find_memory_group
 from bough.execution.process.child import ChildProcess, Launch
 from bough.execution.process.disk_use import max_names
+from bough.execution.process.guarded import find_guarded
 from bough.execution.process.identity import Identity, identity_for
 from bough.execution.process.process import prepare_workspace
 from bough.execution.process.result import build_result, make_timed_out
@@ -69,6 +71,7 @@ from bough.execution.sandbox.bubblewrap import configuration
 from bough.execution.sandbox.rung import INSIDE
 from bough.execution.sandbox.seccomp import SECCOMP_INSTALL, filter_program
 from bough.execution.value_types import check_types
+from bough.tree import FOLDER
 
 _INSIDE_AT: Final = "/run/bough/inside"
 """The folder with the program of a run's first process, in a container."""
@@ -116,6 +119,8 @@ class KeepOptions(TypedDict, total=False):
     Attributes:
         workspace: A host folder that is mounted at `workdir`. If it is empty, it is filled with the image's files at
             that path. Requests can name no other workspace. None creates a private one, removed with the container.
+            Use a folder for this task only: programs may create every name in it, also `.git` and `.bough`. A folder
+            that has such a name before the container is created is refused.
         workdir: The working folder of commands (default: `/work`). In requests that name the workspace, `/work` is a
             link to it.
         user: The user that runs commands; None for the image's user.
@@ -200,6 +205,7 @@ class ContainerCodeExecutor(CodeExecutorMixin):
         # Never mounted at `/work` itself: each run replaces `/work` by a link, and a mount point cannot be replaced.
         self._workspace_target = _WORKSPACE if self.workdir == WORK else self.workdir
         self._workspace = options.get("workspace")
+        self._workspace_checked = False
         self._env = dict(options.get("env") or {})
         self._limits = options.get("limits", TASK_LIMITS)
         self._turn = asyncio.Lock() if keep else nullcontext()
@@ -223,7 +229,8 @@ class ContainerCodeExecutor(CodeExecutorMixin):
         if self.keep:
             check_types(request)
             await asyncio.to_thread(self._check_mounts, request)
-            request = replace(request, guards=NO_GUARDS)  # the workspace is deleted with its task
+            # `_refuse_guarded` has shown that the workspace has nothing to protect.
+            request = replace(request, guards=NO_GUARDS)
         async with self._turn:
             if self._closed:
                 raise Unavailable("The executor is closed.", hint="Make a new one, or call reinitialize().")
@@ -235,7 +242,7 @@ class ContainerCodeExecutor(CodeExecutorMixin):
                 )
             if plan.rules:
                 raise InvalidInput(
-                    "Containers have no network.", hint="Use a LocalSandboxCodeExecutor for network by domains."
+                    "A container cannot allow single domains.", hint="Use a LocalSandboxCodeExecutor, which can."
                 )
             await self._connect()
             if plan.timeout_seconds == 0:
@@ -599,6 +606,9 @@ class ContainerCodeExecutor(CodeExecutorMixin):
         if self._container is not None:
             return
         os.chmod(self._run_directory.path, 0o700)  # programs in the container can leave files of root in it
+        if self._workspace is not None and not self._workspace_checked:
+            _refuse_guarded(self._workspace)
+            self._workspace_checked = True  # later, the names may be those of the task's own programs
         workspace = self._workspace or Path(self._run_directory.new_folder())
         self._workspace = workspace
         with explain_failure("The container could not be started"):
@@ -698,6 +708,29 @@ class TaskContainerExecutor(ContainerCodeExecutor):
     ) -> None:
         super().__init__(
             image, keep=True, docker_host=docker_host, default_timeout_seconds=default_timeout_seconds, **options
+        )
+
+
+def _refuse_guarded(workspace: Path) -> None:
+    """Refuse a folder with names that no run may change: a kept container cannot protect them.
+
+    Raises:
+        InvalidInput: The folder is missing, or contains a guarded name.
+    """
+    try:
+        folder_fd = os.open(workspace, FOLDER)
+    except OSError as error:
+        raise InvalidInput(
+            f"The workspace {str(workspace)!r} cannot be opened: {error.strerror}", hint="Name an existing folder."
+        ) from error
+    try:
+        guarded = find_guarded(folder_fd, USUAL_GUARDS)
+    finally:
+        os.close(folder_fd)
+    if guarded.entries:
+        raise InvalidInput(
+            f"A kept container cannot protect {guarded.entries[0].path!r} in the workspace {str(workspace)!r}.",
+            hint="Use a folder for the task only, or a LocalSandboxCodeExecutor.",
         )
 
 

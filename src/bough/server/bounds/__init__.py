@@ -1,1 +1,1 @@
-"""Rate limits, quotas and limits of tenants, idempotency keys, and preconditions."""
+"""Rate limits, quotas and limits of tenants, ids derived from idempotency keys, and preconditions."""

@@ -1,4 +1,4 @@
-"""The operations behind the conversation routes, built on the calls that programs with the library also use."""
+"""Find, open and change conversations for the routes; recognise a create or fork sent before (`find_existing`)."""
 
 from __future__ import annotations
 

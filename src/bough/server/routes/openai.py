@@ -63,7 +63,7 @@ async def get_model(model: str, access: Reader) -> ModelInfo:
 
 @routes.post("/v1/chat/completions", response_model=JsonObject)
 async def complete_chat(body: ChatRequest, access: Writer, conversation: _Conversation = None) -> Response:
-    """Completion a chat with an agent. The same chat with more messages goes on in the same conversation.
+    """Complete a chat with an agent. The same chat with more messages continues the same conversation.
 
     A chat with a changed message is a fork before that message. Tools run on the server; their calls are in
     `reasoning_content`. A call that needs an approval is refused.

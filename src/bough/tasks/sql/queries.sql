@@ -103,13 +103,14 @@ delete from task where k = :k;
 select 1 from conversation where cid = :cid and not deleted;
 
 -- name: ready
--- The front of a queue: `limit` rows from an index that holds nothing but what can be claimed.
+-- The next `limit` tasks of a queue: highest priority first, then oldest. The index `task_ready` has the same order and
+-- only tasks that can be claimed.
 select k, priority, uuid_send(id) from task
 where queue = :queue and state = 0 and not_before is null and format <= :format
 order by priority desc, k limit :limit;
 
 -- name: ready_queues
--- Queues in which something waits, for a look at what is next in any of them.
+-- Queues in which a task waits.
 select distinct queue from task where state = 0 and not_before is null;
 
 -- name: make_ready
@@ -120,7 +121,7 @@ where k in (select k from task where state = 0 and not_before <= :now order by n
 returning k;
 
 -- name: earliest
--- When the next task comes due that may not start yet.
+-- The earliest time at which a waiting task may start.
 select min(not_before) from task where state = 0 and not_before is not null;
 
 -- name: running

@@ -1,7 +1,7 @@
-"""Create and upgrade the engine's tables, in a Postgres schema next to the store's.
+"""Create and upgrade Procrastinate's tables, in a Postgres schema next to the store's. Tables of tasks: `tasks/sql`.
 
 Procrastinate ships one script for a new schema, which cannot run twice, and numbered files for upgrades, but keeps no
-record of what was applied. The table `applied` is that record. This module does not import the engine.
+record of what was applied. The table `applied` is that record. This module does not import Procrastinate.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The conversation of a chat, and those it was forked from; every change of conversation is made here."""
+"""The conversation of a chat, and those it was forked from; every switch to another conversation is made here."""
 
 from __future__ import annotations
 
