@@ -130,7 +130,7 @@ async def test_a_link_that_names_the_environment_cannot_be_redirected(rung: Isol
 
 async def test_tools_of_an_agent_cannot_write_into_it(tmp_path: Path) -> None:
     packages = make_environment(tmp_path / ".venv")
-    guards = Packages.find(tmp_path / ".venv").guard(USUAL_GUARDS, str(tmp_path))
+    guards = Packages.find(tmp_path / ".venv").extend_guards(USUAL_GUARDS, str(tmp_path))
     name = str((packages / "pine.py").relative_to(tmp_path))
     with pytest.raises(InvalidInput):
         WorkspaceFiles(tmp_path, guards).write(name, "evil")
@@ -233,7 +233,7 @@ def _empty(path: Path) -> Path:
         (_of_another_python, r"is for Python 3\.7, and a sandbox here has Python 3"),
         (_of_two_pythons, r"has packages of python3\.\d+, python3\.7"),
         (_behind_a_link, "leads through a link out of its environment"),
-        (_of_windows, "is an environment of Windows"),
+        (_of_windows, "was created on Windows"),
         (lambda folder: _with_tag("cp313-cp313-macosx_11_0_arm64", folder), "oak-2.1 is for macosx_11_0_arm64"),
         (lambda folder: _with_tag("py3-none-manylinux_2_17_riscv64", folder), "oak-2.1 is for manylinux_2_17_riscv64"),
         (lambda folder: _with_tag(f"cp37-cp37m-{PLATFORM}", folder), r"oak-2.1 in .* is for Python 3\.7, and"),
@@ -302,7 +302,7 @@ def test_only_a_person_chooses_packages_by_settings(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["container", "container:a", "unsafe"])
 def test_executors_without_packages_say_so(name: str, tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="takes no packages") as caught:
+    with pytest.raises(InvalidInput, match="cannot use the packages") as caught:
         executor_named(name, packages=tmp_path)
     assert caught.value.hint
 

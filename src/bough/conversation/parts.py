@@ -94,7 +94,7 @@ class Environment:
         configs = list_files(find_config(None, home=self.settings.home, cwd=workspace, env=os.environ))
         guards = Guards().extend(workspace, (*roots, *configs, *rules.hooks.guarded))
         packages = getattr(self.executor, "packages", None)
-        return guards if packages is None else packages.guard(guards, workspace)
+        return guards if packages is None else packages.extend_guards(guards, workspace)
 
     def narrow(self, recorded: str, executor: CodeExecutor | None, *, is_foreign: bool = False) -> None:
         """Choose the executor: `executor`, else the recorded one unless that of the settings is at least as strong.

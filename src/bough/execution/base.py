@@ -35,12 +35,12 @@ def _set_fields(instance: object, /, **values: object) -> None:
         object.__setattr__(instance, name, value)
 
 
-def _path_text(value: Any) -> Any:
+def _convert_path(value: Any) -> Any:
     """Return a path object as a string. Any other value is returned unchanged; `check_types` checks it later."""
     return os.fspath(value) if isinstance(value, PurePath) else value
 
 
-def _as_bytes(value: Any) -> Any:
+def _encode_text(value: Any) -> Any:
     """Return a string encoded as UTF-8. Any other value is returned unchanged; `check_types` checks it later.
 
     Raises:
@@ -67,7 +67,7 @@ class File:
     mode: int
 
     def __init__(self, *, path: str | os.PathLike[str], content: bytes | str, mode: int = 0o644) -> None:
-        _set_fields(self, path=_path_text(path), content=_as_bytes(content), mode=mode)
+        _set_fields(self, path=_convert_path(path), content=_encode_text(content), mode=mode)
 
 
 @dataclass(frozen=True, kw_only=True, init=False)
@@ -79,7 +79,7 @@ class Mount:
     writable: bool
 
     def __init__(self, *, source: str | os.PathLike[str], target: str, writable: bool = False) -> None:
-        _set_fields(self, source=_path_text(source), target=target, writable=writable)
+        _set_fields(self, source=_convert_path(source), target=target, writable=writable)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,15 +195,15 @@ class CodeExecutionInput:
         """Convert text to bytes, and path objects to text."""
         _set_fields(
             self,
-            script=_path_text(self.script),
-            workspace=_path_text(self.workspace),
-            stdin=_as_bytes(self.stdin),
+            script=_convert_path(self.script),
+            workspace=_convert_path(self.workspace),
+            stdin=_encode_text(self.stdin),
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class CodeExecutionResult:
-    """The result of a run. `exit_code` is None exactly if a signal, a limit or the caller ended the run.
+    """The result of a run. `exit_code` is None if and only if a signal, a limit or the caller ended the run.
 
     Attributes:
         stdout: The output; only its head and tail if it exceeded the limit. `stdout_bytes` is its full length.
@@ -245,7 +245,7 @@ class CodeExecutionResult:
 
     @property
     def error_text(self) -> str:
-        """`stderr`, decoded as `text`."""
+        """`stderr`, decoded in the same way as `text`."""
         return self.stderr.decode("utf-8", "replace")
 
     @property
@@ -347,12 +347,12 @@ class CodeExecutorMixin:
     def execute_sync(self: CodeExecutor, request: CodeExecutionInput) -> CodeExecutionResult:
         """Run `request` on the library's event loop and wait for the result. Blocks.
 
-        All calls use the same loop, so warm sandboxes are reused. An executor that is still open at the end of the
-        program is closed automatically. Ctrl-C, and an interrupt of the tool call that waits here, kill the program and
-        all of its processes.
+        All calls use the same loop, so warm sandboxes are reused. An executor that is still open when the calling
+        program ends is closed automatically. Ctrl-C, or an interrupt of the tool call that waits for this result,
+        kills the executed program and all of its processes.
 
         Raises:
-            asyncio.CancelledError: The tool call that waits here was interrupted.
+            asyncio.CancelledError: The tool call that waits for this result was interrupted.
             BoughError: `execute` raised it, or the caller runs on the library's event loop, which must not block.
         """
         from bough.portal import portal  # not at the top: the data classes need no event loop

@@ -19,7 +19,7 @@ from bough.execution.process.child import ChildProcess, ConnectedChild
 from bough.execution.process.process import run_process
 from bough.execution.process.result import make_timed_out
 from bough.execution.process.run_directory import RunDirectory
-from bough.execution.request import Plan, make_plan, refuse_state
+from bough.execution.request import Plan, make_plan, refuse_persistent_interpreter
 from bough.execution.sandbox.bubblewrap import BubblewrapRung
 from bough.execution.sandbox.landlock import LandlockRung, make_serving_command
 from bough.execution.sandbox.preloaded import PreloadedSupervisor
@@ -139,7 +139,7 @@ class LocalSandboxCodeExecutor(CodeExecutorMixin):
         rung = await self._get_rung()
         if plan.timeout_seconds == 0:
             return make_timed_out(plan, isolation=rung.isolation)
-        if plan.rules:
+        if plan.domain_rules:
             return await self._run_with_network(plan, rung)
         execution_id = plan.request.execution_id
         is_own_loop = self._loop is asyncio.get_running_loop()
@@ -151,7 +151,7 @@ class LocalSandboxCodeExecutor(CodeExecutorMixin):
                 )
             return await self._sessions.run(plan)
         if self._sessions is None:
-            refuse_state(plan.request)
+            refuse_persistent_interpreter(plan.request)
         if self._warm is None or execution_id is None or not is_own_loop:
             return await self._run_cold(plan, rung)
         result = await self._warm.run(plan)
@@ -248,12 +248,12 @@ class LocalSandboxCodeExecutor(CodeExecutorMixin):
     async def aclose(self) -> None:
         """End warm sandboxes and sessions, and remove the executor's folder. Idempotent."""
         self._closed = True
-        home = self._loop
-        if home is asyncio.get_running_loop():
+        sandbox_loop = self._loop
+        if sandbox_loop is asyncio.get_running_loop():
             await self._close_sandboxes()
-        elif home is not None and home.is_running():
-            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._close_sandboxes(), home))
-        # In a closed loop nothing can be awaited. Its sandboxes end when the folder is removed below.
+        elif sandbox_loop is not None and sandbox_loop.is_running():
+            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._close_sandboxes(), sandbox_loop))
+        # Nothing can be awaited in a closed loop. Its sandboxes end when the folder is removed below.
         if self.supervisor.process is not None:
             await asyncio.to_thread(self.supervisor.close)
         if self._run_directory.is_created:
@@ -281,7 +281,7 @@ class LocalSandboxCodeExecutor(CodeExecutorMixin):
             return
         self._loop = asyncio.get_running_loop()
         self._sessions = Sessions(
-            rung, self._run_directory, isolation=rung.isolation, lost=self._lost_reasons, counts=self.counts
+            rung, self._run_directory, isolation=rung.isolation, lost_reasons=self._lost_reasons, counts=self.counts
         )
         if not self.stateful:
             self._warm = WarmSandboxes(rung, self._run_directory, isolation=rung.isolation, counts=self.counts)

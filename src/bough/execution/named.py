@@ -24,12 +24,12 @@ def executor_named(name: str, *, packages: str | os.PathLike[str] | None = None)
     takes `packages`, the environment whose packages programs can import.
 
     Raises:
-        InvalidInput: The name is none of these, the executor takes no packages, or the packages are invalid.
+        InvalidInput: The name is none of these, the executor cannot use packages, or the packages are invalid.
     """
     kind, colon, image = name.partition(":")
     if packages is not None and kind in ("container", "unsafe"):
         hint = "use the executor sandbox, or container:IMAGE with an image that has them"
-        raise InvalidInput(f"the executor {name} takes no packages of an environment", hint=hint)
+        raise InvalidInput(f"the executor {name} cannot use the packages of an environment", hint=hint)
     if kind == "container" and (not colon or _IMAGE.fullmatch(image)):
         from bough.execution.container.container import ContainerCodeExecutor
 

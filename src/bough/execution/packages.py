@@ -117,7 +117,7 @@ class Packages:
     def make_version_error(self, earlier: Version | None) -> InvalidInput:
         """Return the error for an environment that was recreated for another version of Python."""
         return InvalidInput(
-            f"packages: {self.root} was for {_name_version(earlier)}, and is for {_name_version(self.version)} now",
+            f"packages: {self.root} was for {_format_version(earlier)}, and is for {_format_version(self.version)} now",
             hint="make a new executor for it",
         )
 
@@ -131,9 +131,10 @@ class Packages:
         if interpreters:
             return interpreters
         versions = sorted({interpreter.version for interpreter in list_interpreters() if interpreter.version})
-        names = [_name_version(version) for version in versions]
+        names = [_format_version(version) for version in versions]
         raise InvalidInput(
-            f"packages: {self.root} is for {_name_version(self.version)}, and a sandbox here has {' or '.join(names)}",
+            f"packages: {self.root} is for {_format_version(self.version)}, and a sandbox here "
+            f"has {' or '.join(names)}",
             hint=f"recreate the environment with {names[-1]}: {names[-1].lower().replace(' ', '')} -m venv .venv",
         )
 
@@ -153,7 +154,7 @@ class Packages:
                     f"The workspace {workspace} is a part of the environment {self.root}, which no program may change.",
                     hint="Give another folder as the workspace, or another environment.",
                 )
-            guards = self.guard(guards, workspace)
+            guards = self.extend_guards(guards, workspace)
         for mount in request.mounts:
             source = os.path.realpath(mount.source)
             # The guards cover only the workspace, so no writable mount may lead to the same files.
@@ -163,22 +164,22 @@ class Packages:
                     f"The writable mount {mount.source!r} could change the packages in {self.root}.",
                     hint="Mount it read-only, or mount another folder.",
                 )
-        own_path = request.env.get("PYTHONPATH", "")
+        requested_path = request.env.get("PYTHONPATH", "")
         return replace(
             request,
             # Like every mount, checked again before the program starts; if it is another folder then, the run ends.
             mounts=(*request.mounts, Mount(source=self.folder, target=PACKAGES)),
-            env={**request.env, "PYTHONPATH": f"{own_path}:{PACKAGES}" if own_path else PACKAGES},
+            env={**request.env, "PYTHONPATH": f"{requested_path}:{PACKAGES}" if requested_path else PACKAGES},
             guards=guards,
         )
 
-    def guard(self, guards: Guards, workspace: str) -> Guards:
+    def extend_guards(self, guards: Guards, workspace: str) -> Guards:
         """Return guards that also cover the environment, and the links that lead to it, if they are in a workspace.
 
         The links themselves are guarded too, because they determine which `.venv/bin/python` a person runs next.
         """
-        root = os.path.realpath(workspace)
-        links = [os.path.relpath(link, root) for link in self.links if link != root and _contains(root, link)]
+        folder = os.path.realpath(workspace)
+        links = [os.path.relpath(link, folder) for link in self.links if link != folder and _contains(folder, link)]
         extended = guards.extend(workspace, (self.root,))
         return replace(extended, paths=tuple(dict.fromkeys((*extended.paths, *links))))
 
@@ -219,11 +220,11 @@ def _contains(folder: str, path: str) -> bool:
 
 
 def _read_stamp(folder: str) -> tuple[int, int, int]:
-    state = os.lstat(folder)
-    return state.st_dev, state.st_ino, state.st_mtime_ns
+    folder_stat = os.lstat(folder)
+    return folder_stat.st_dev, folder_stat.st_ino, folder_stat.st_mtime_ns
 
 
-def _name_version(version: Version | None) -> str:
+def _format_version(version: Version | None) -> str:
     return "any Python" if version is None else f"Python {version[0]}.{version[1]}"
 
 
@@ -244,7 +245,7 @@ def _find_folder(root: str) -> tuple[str, Version | None]:
         InvalidInput: The environment has no such folder, or several, or was created on Windows.
     """
     if os.path.isdir(f"{root}/Lib/site-packages"):
-        raise InvalidInput(f"packages: {root} is an environment of Windows", hint="recreate it on this machine")
+        raise InvalidInput(f"packages: {root} was created on Windows", hint="recreate it on this machine")
     library = f"{root}/lib"
     names = sorted(os.listdir(library)) if os.path.isdir(library) else []
     python_names = [name for name in names if os.path.isdir(f"{library}/{name}/site-packages")]
@@ -281,19 +282,21 @@ def _read_versions(folder: str) -> dict[str, set[Version]]:
     versions: dict[str, set[Version]] = {}
     for name, tags in _read_tags(folder):
         parsed = [tag.split("-") for tag in tags if tag.count("-") == 2]
-        own_tags = [(python, abi) for python, abi, system in parsed if _is_this_platform(system)]
-        if parsed and not own_tags:
+        matching_tags = [(python, abi) for python, abi, system in parsed if _is_this_platform(system)]
+        if parsed and not matching_tags:
             raise InvalidInput(
                 f"packages: {name.removesuffix('.dist-info')} is for {parsed[0][2]}, and this machine is "
                 f"{sys.platform}{_PLATFORM_SUFFIX}",
                 hint="recreate the environment on this machine",
             )
-        if any(abi in ("none", "abi3") for _, abi in own_tags):
+        if any(abi in ("none", "abi3") for _, abi in matching_tags):
             continue
-        supported = {(int(match[1]), int(match[2])) for _, abi in own_tags if (match := _CPYTHON_TAG.fullmatch(abi))}
-        if own_tags and not supported:
+        supported = {
+            (int(match[1]), int(match[2])) for _, abi in matching_tags if (match := _CPYTHON_TAG.fullmatch(abi))
+        }
+        if matching_tags and not supported:
             raise InvalidInput(
-                f"packages: {name.removesuffix('.dist-info')} is for {own_tags[0][1]}, which no sandbox here runs",
+                f"packages: {name.removesuffix('.dist-info')} is for {matching_tags[0][1]}, which no sandbox here runs",
                 hint="recreate the environment with an ordinary CPython",
             )
         if supported:
@@ -324,6 +327,7 @@ def _read_tags(folder: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def _read_beneath(folder_fd: int, name: str, file: str) -> str:
+    """Return the text of the regular file `name/file` in an open folder; empty for any other kind of file."""
     inner = os.open(name, _FOLDER, dir_fd=folder_fd)
     try:
         fd = os.open(file, _READ, dir_fd=inner)
@@ -346,12 +350,12 @@ def _choose_version(folder: str, version: Version | None, versions: dict[str, se
     for name, supported in versions.items():
         shared = supported if candidates is None else candidates & supported
         if not shared:
-            expected_name = _name_version(min(candidates or supported))
-            own_name = _name_version(min(supported))
+            expected_name = _format_version(min(candidates or supported))
+            actual_name = _format_version(min(supported))
             raise InvalidInput(
-                f"packages: {name.removesuffix('.dist-info')} in {folder} is for {own_name}, "
-                f"and the others for {expected_name}",
-                hint=f"install it anew with {expected_name}",
+                f"packages: {name.removesuffix('.dist-info')} in {folder} is for {actual_name}, "
+                f"but the other packages are for {expected_name}",
+                hint=f"reinstall it with {expected_name}",
             )
         candidates = shared
     return None if not candidates else max(candidates)

@@ -62,7 +62,7 @@ class Plan:
         path0: The first entry of `sys.path`.
         cwd: The working folder.
         code_file: Name and content of the file with `code`; None for a script.
-        rules: The domains that the program may connect to; empty for none.
+        domain_rules: The domains that the program may connect to; empty for none.
         file_identities: (device, inode) of the workspace and of each mount's source, by the path inside. They are
             compared again when the program starts, because a path may lead to another file by then.
     """
@@ -77,7 +77,7 @@ class Plan:
     code_file: tuple[str, bytes] | None
     workspace: str | None
     mounts: tuple[Mount, ...]
-    rules: tuple[DomainRule, ...]
+    domain_rules: tuple[DomainRule, ...]
     file_identities: Mapping[str, tuple[int, int]]
 
     @property
@@ -97,13 +97,15 @@ def make_plan(request: CodeExecutionInput, *, default_timeout_seconds: float) ->
     _check_limits(request.limits)
     _check_files(request)
     python, argv, path0, code_file = _choose_program(request)
-    workspace, state = (None, None) if request.workspace is None else _check_workspace(os.fspath(request.workspace))
-    file_identities = {} if state is None else {WORK: (state.st_dev, state.st_ino)}
+    workspace, workspace_stat = (
+        (None, None) if request.workspace is None else _check_workspace(os.fspath(request.workspace))
+    )
+    file_identities = {} if workspace_stat is None else {WORK: (workspace_stat.st_dev, workspace_stat.st_ino)}
     mounts: list[Mount] = []
     for mount in request.mounts:
-        checked, state = _check_mount(mount, request, workspace)
-        mounts.append(checked)
-        file_identities[checked.target] = (state.st_dev, state.st_ino)
+        checked_mount, source_stat = _check_mount(mount, request, workspace)
+        mounts.append(checked_mount)
+        file_identities[checked_mount.target] = (source_stat.st_dev, source_stat.st_ino)
     return Plan(
         request=request,
         python=python,
@@ -115,12 +117,12 @@ def make_plan(request: CodeExecutionInput, *, default_timeout_seconds: float) ->
         code_file=code_file,
         workspace=workspace,
         mounts=tuple(mounts),
-        rules=tuple(DomainRule.parse(domain) for domain in request.network.domains),
+        domain_rules=tuple(DomainRule.parse(domain) for domain in request.network.domains),
         file_identities=file_identities,
     )
 
 
-def refuse_state(request: CodeExecutionInput) -> None:
+def refuse_persistent_interpreter(request: CodeExecutionInput) -> None:
     """Refuse a request for a persistent interpreter, in an executor that starts a new one for each run.
 
     Raises:
@@ -320,12 +322,12 @@ def _check_workspace(path: str) -> tuple[str, os.stat_result]:
     if real == "/" or _is_below(real, _SYSTEM_FOLDERS):
         raise InvalidInput(f"The workspace {path!r} is a system folder.", hint="Use a folder of your own.")
     try:
-        state = os.lstat(real)
+        real_stat = os.lstat(real)
     except OSError:
-        state = None
-    if state is None or not stat.S_ISDIR(state.st_mode):
+        real_stat = None
+    if real_stat is None or not stat.S_ISDIR(real_stat.st_mode):
         raise InvalidInput(f"The workspace {path!r} is not a folder.", hint="Create it first.")
-    return real, state
+    return real, real_stat
 
 
 def _check_mount(mount: Mount, request: CodeExecutionInput, workspace: str | None) -> tuple[Mount, os.stat_result]:
@@ -341,8 +343,8 @@ def _check_mount(mount: Mount, request: CodeExecutionInput, workspace: str | Non
     if _is_below(target, (*_SYSTEM_FOLDERS, "/tmp")) or target == WORK:  # noqa: S108
         raise InvalidInput(f"Nothing can be mounted at {target!r}.", hint="Use /skill, /data/… or below /work.")
     _check_target_in_workspace(target, request)
-    source, state = _resolve_source(mount.source, request, workspace)
-    return Mount(source=source, target=target, writable=mount.writable), state
+    source, source_stat = _resolve_source(mount.source, request, workspace)
+    return Mount(source=source, target=target, writable=mount.writable), source_stat
 
 
 def _resolve_source(source: str, request: CodeExecutionInput, workspace: str | None) -> tuple[str, os.stat_result]:
@@ -381,10 +383,10 @@ def _stat_beneath(folder: str, names: Sequence[str]) -> os.stat_result:
         for name in names:
             fd = os.open(name, _PATH_FLAGS, dir_fd=fd)
             opened.callback(os.close, fd)
-        state = os.fstat(fd)
-    if stat.S_ISLNK(state.st_mode):
+        file_stat = os.fstat(fd)
+    if stat.S_ISLNK(file_stat.st_mode):
         raise OSError(errno.ELOOP, "a link")
-    return state
+    return file_stat
 
 
 def _check_target_in_workspace(target: str, request: CodeExecutionInput) -> None:

@@ -20,7 +20,7 @@ from bough.execution.process.process import run_process
 from bough.execution.process.result import make_timed_out
 from bough.execution.process.run_directory import RunDirectory
 from bough.execution.process.workspace import Workspace
-from bough.execution.request import CODE_FOLDER, WORK, Plan, make_plan, refuse_state
+from bough.execution.request import CODE_FOLDER, WORK, Plan, make_plan, refuse_persistent_interpreter
 from bough.execution.sandbox.bubblewrap import configuration, resource_limits
 from bough.execution.sandbox.rung import INSIDE
 
@@ -53,14 +53,14 @@ class UnsafeLocalCodeExecutor(CodeExecutorMixin):
             self._warned = True
             _log.warning("UnsafeLocalCodeExecutor runs code with all rights of this process, without isolation.")
         plan = make_plan(replace(request, guards=NO_GUARDS), default_timeout_seconds=self.default_timeout_seconds)
-        refuse_state(plan.request)
+        refuse_persistent_interpreter(plan.request)
         if plan.timeout_seconds == 0:
             return make_timed_out(plan, isolation=self.isolation)
         return await finish(
             run_process(
                 plan,
                 run_directory=self._run_directory,
-                make_launch=_launch,
+                make_launch=_make_launch,
                 isolation=self.isolation,
                 identity=Identity(),
             ),
@@ -82,7 +82,7 @@ class UnsafeLocalCodeExecutor(CodeExecutorMixin):
         await asyncio.to_thread(self._run_directory.close)
 
 
-def _launch(plan: Plan, workspace: Workspace) -> Launch:
+def _make_launch(plan: Plan, workspace: Workspace) -> Launch:
     """Return the command that runs `plan` on the host, under a first process that kills leftovers at the end."""
     workspace.make_private()
     host_plan = _map_to_host(plan, workspace)
@@ -139,7 +139,7 @@ def _is_program_path(arg: str, plan: Plan, script: str | None) -> bool:
 
 
 def _map_mount(mount: Mount, workspace: Workspace) -> dict[str, str]:
-    """Return the host path of a mount by its target; nothing if the target is the source's own path in the workspace.
+    """Return {target: source}; an empty dict if the mount only shows a file of the workspace at its own path.
 
     Raises:
         InvalidInput: The target lies below `/work`, and the source is another file.
@@ -155,7 +155,7 @@ def _map_mount(mount: Mount, workspace: Workspace) -> dict[str, str]:
 
 
 def _map_path(path: str, host_paths: dict[str, str]) -> str:
-    """Return the host path of a path inside, by its longest known parent folder; other paths are unchanged."""
+    """Return the host path of a sandbox path, by its longest known parent folder. Other paths are unchanged."""
     for folder in sorted(host_paths, key=len, reverse=True):
         if path == folder or path.startswith(folder + "/"):
             return host_paths[folder] + path[len(folder) :]

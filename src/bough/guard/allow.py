@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import cast
 
 from bough.errors import InvalidInput
-from bough.guard.request import COMMAND_NAMES, PATH_NAMES, ToolRequest, command_text, list_texts, tool_names
+from bough.guard.request import COMMAND_NAMES, PATH_NAMES, ToolRequest, join_command, list_texts, list_tool_names
 from bough.skills.read.allowed_tools import allows, parse_allowed_tools
 from bough.types import Json
 
@@ -40,11 +40,11 @@ class AllowList:
 
     def may_permit(self, tool: str) -> bool:
         """Whether some calls of the tool are allowed."""
-        names = tool_names(tool)
-        return all(any(_names_tool(entry, name) for entry in entries for name in names) for entries in self.lists)
+        names = list_tool_names(tool)
+        return all(any(_is_for_tool(entry, name) for entry in entries for name in names) for entries in self.lists)
 
     def narrow(self, other: AllowList) -> AllowList:
-        """Return the list of the calls that both lists allow."""
+        """Return an allow-list of the calls that both allow."""
         return AllowList(tuple(dict.fromkeys(self.lists + other.lists)))
 
     def to_json(self) -> Json:
@@ -71,7 +71,7 @@ def allow_list_from_json(value: Json) -> AllowList:
 
 def _permits(entries: tuple[str, ...], request: ToolRequest) -> bool:
     """Whether a list has an entry without a pattern for the tool, or its patterns match all subjects of the call."""
-    names = tool_names(request.tool)
+    names = list_tool_names(request.tool)
     unrestricted = [entry for entry in entries if _has_no_pattern(entry)]
     if any(allows(unrestricted, name) for name in names):
         return True
@@ -80,8 +80,8 @@ def _permits(entries: tuple[str, ...], request: ToolRequest) -> bool:
     return bool(subjects) and all(any(allows(entries, name, subject) for name in names) for subject in subjects)
 
 
-def _names_tool(entry: str, tool: str) -> bool:
-    """Whether an entry names the tool, with or without a pattern."""
+def _is_for_tool(entry: str, tool: str) -> bool:
+    """Whether an entry is for the tool, with or without a pattern."""
     return allows([entry.partition("(")[0]], tool)
 
 
@@ -95,7 +95,7 @@ def _list_subjects(request: ToolRequest) -> tuple[str, ...]:
     if COMMAND_NAMES & request.arguments.keys():
         commands = (value for name, value in request.arguments.items() if name in COMMAND_NAMES)
         # Empty if one command line cannot be parsed: matches of the others must not allow the call.
-        subject_lists = [_list_commands(command_text(value), request.workspace) for value in commands]
+        subject_lists = [_list_commands(join_command(value), request.workspace) for value in commands]
         return tuple(subject for subjects in subject_lists for subject in subjects) if all(subject_lists) else ()
     paths = (value for name, value in request.arguments.items() if name in PATH_NAMES)
     return tuple(_normalise_path(path, request.workspace) for value in paths for path in list_texts(value))

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Protocol, cast
 
 from bough.errors import InvalidInput
-from bough.guard.paths import path_findings
-from bough.guard.request import CODE_NAMES, COMMAND_NAMES, PATH_NAMES, ToolRequest, command_text, list_texts
+from bough.guard.paths import assess_path
+from bough.guard.request import CODE_NAMES, COMMAND_NAMES, PATH_NAMES, ToolRequest, join_command, list_texts
 from bough.guard.risk import Assessment, Risk, RiskFinding, names
 from bough.types import Json, JsonObject
 
@@ -87,7 +87,7 @@ class RuleAnalyzer:
 
     def _list_findings(self, call: ToolRequest) -> Iterator[RiskFinding]:
         yield from self._assess_tool(call)
-        yield from secret_findings(call.arguments)
+        yield from find_secrets(call.arguments)
         for name, value in call.arguments.items():
             if name in COMMAND_NAMES:
                 yield from _assess_command(value, call)
@@ -116,7 +116,7 @@ def _snake_case(name: str) -> str:
 def _assess_command(value: Json, call: ToolRequest) -> Iterator[RiskFinding]:
     from bough.guard.shell.assess import assess_shell  # loads the grammar
 
-    text = command_text(value)
+    text = join_command(value)
     if not text and value not in ("", None):
         yield RiskFinding(Risk.UNKNOWN, "the command is neither a text nor a list of texts")
     yield from assess_shell(text, workspace=call.workspace)
@@ -133,7 +133,7 @@ def _assess_code(value: Json) -> Iterator[RiskFinding]:
 def _assess_paths(value: Json, call: ToolRequest) -> Iterator[RiskFinding]:
     may_write = _snake_case(call.tool) not in _READING_TOOLS
     for path in list_texts(value):
-        yield from path_findings(path, workspace=call.workspace, write=may_write)
+        yield from assess_path(path, workspace=call.workspace, write=may_write)
 
 
 def analyzer_from_json(value: Json) -> RuleAnalyzer:
@@ -180,7 +180,7 @@ _SECRET_PATTERNS: tuple[tuple[str, str], ...] = (
 )
 
 
-def secret_findings(value: Json) -> Iterator[RiskFinding]:
+def find_secrets(value: Json) -> Iterator[RiskFinding]:
     """Yield a HIGH finding for each kind of secret in a JSON value; the reason never contains the secret."""
     text = "\n".join(_list_strings(value))
     for kind, pattern in _SECRET_PATTERNS:

@@ -42,7 +42,7 @@ class BudgetMember:
     """What spent from a budget.
 
     Attributes:
-        conversation: Its id; None for a question beside a run that was interrupted.
+        conversation: Its id; None for a question outside of a run that was interrupted.
         reserved: What its request in flight may cost.
     """
 
@@ -61,7 +61,7 @@ class BudgetReport:
     """A budget of a store.
 
     Attributes:
-        bounds: The bounds by name: `usd`, `tokens`, `requests`. One that is missing bounds nothing.
+        bounds: The bounds by name: `usd`, `tokens`, `requests`. An amount without a bound is not limited.
         spent: What has been used, also by conversations that were deleted since.
         reserved: What requests in flight may cost. It is not part of `spent`.
         members: The first `MEMBERS`, the most expensive first; empty in lists.
@@ -81,11 +81,11 @@ class BudgetReport:
 
     @property
     def used_up(self) -> list[str]:
-        """The names of the bounds of which nothing is left; requests are refused until they are raised."""
+        """The names of the bounds that are used up; requests are refused until these bounds are raised."""
         return [name for name, amount in self.remaining.items() if amount == 0]
 
     def as_json(self) -> JsonObject:
-        """Return the report without members as JSON. Where there is no bound, it and `remaining` are null."""
+        """Return the report without members as JSON. A missing bound is null, and so is its remaining amount."""
         names, remaining = ("usd", "tokens", "requests"), self.remaining
         return {
             "id": self.id,
@@ -102,16 +102,16 @@ async def list_budgets(
     """Return budgets in the order of their ids, without members. O(budgets of the store).
 
     Args:
-        prefix: Only ids that begin with it; an empty one: only ids without `/`. None: all.
+        prefix: Only ids with this prefix; if it is empty, only ids without `/`. None for all ids.
         after: Only ids after this one.
         limit: Maximum number of budgets.
     """
 
-    def look(tables: Tables) -> list[BudgetReport]:
+    def read(tables: Tables) -> list[BudgetReport]:
         rows = tables.run("budget.list", prefix=prefix, after=after, limit=limit)
         return [_make_report(*row) for row in rows]
 
-    return await store.transaction(BUDGETS, look, read_only=True)
+    return await store.transaction(BUDGETS, read, read_only=True)
 
 
 async def read_budget(store: EventStore, id: str) -> BudgetReport:
@@ -121,17 +121,17 @@ async def read_budget(store: EventStore, id: str) -> BudgetReport:
         NotFound: The store has no budget with this id.
     """
 
-    def look(tables: Tables) -> BudgetReport:
+    def read(tables: Tables) -> BudgetReport:
         read_account(tables, id)
         row = tables.one("budget.get", budget=id)
         members = tables.run("budget.members", budget=id, limit=MEMBERS)
         return _make_report(id, *(row or ()), members=tuple(_make_member(*member) for member in members))
 
-    return await store.transaction(BUDGETS, look, read_only=True)
+    return await store.transaction(BUDGETS, read, read_only=True)
 
 
 async def set_budget(store: EventStore, budget: Budget) -> None:
-    """Create a budget, or replace those of its bounds that are given. Other bounds stay.
+    """Create a budget, or replace the given bounds of an existing one and keep its other bounds.
 
     Raises:
         NotFound: No bound is given, and there is no such budget.

@@ -104,7 +104,7 @@ def policy_from_json(value: Json) -> Policy:
     if kind == "NeverConfirm" and not data:
         return NeverConfirm()
     if kind == "ConfirmRisky" and data.keys() <= {"threshold", "confirm_unknown"}:
-        return _confirm_risky(**data)
+        return _make_confirm_risky(**data)
     # Unknown fields are refused too: without them, the policy of a newer version could confirm less than recorded.
     raise InvalidInput(
         f"{value!r} is not a confirmation policy",
@@ -112,7 +112,7 @@ def policy_from_json(value: Json) -> Policy:
     )
 
 
-def _confirm_risky(threshold: Json = "HIGH", confirm_unknown: Json = True) -> ConfirmRisky:
+def _make_confirm_risky(threshold: Json = "HIGH", confirm_unknown: Json = True) -> ConfirmRisky:
     if not isinstance(threshold, str) or threshold not in Risk.__members__ or not isinstance(confirm_unknown, bool):
         raise InvalidInput(
             f"ConfirmRisky cannot have threshold={threshold!r}, confirm_unknown={confirm_unknown!r}",
@@ -133,15 +133,15 @@ def policy_named(name: str) -> Policy:
     return policies[name]
 
 
-def narrower(a: Policy, b: Policy) -> Policy:
-    """Return the policy that confirms whenever `a` or `b` does. Commutative, associative and idempotent."""
-    if isinstance(a, AlwaysConfirm) or isinstance(b, AlwaysConfirm):
+def narrower(first: Policy, second: Policy) -> Policy:
+    """Return the policy that confirms whenever `first` or `second` does. Commutative, associative and idempotent."""
+    if isinstance(first, AlwaysConfirm) or isinstance(second, AlwaysConfirm):
         return AlwaysConfirm()
-    if isinstance(a, NeverConfirm):
-        return b
-    if isinstance(b, NeverConfirm):
-        return a
-    return ConfirmRisky(min(a.threshold, b.threshold), a.confirm_unknown or b.confirm_unknown)
+    if isinstance(first, NeverConfirm):
+        return second
+    if isinstance(second, NeverConfirm):
+        return first
+    return ConfirmRisky(min(first.threshold, second.threshold), first.confirm_unknown or second.confirm_unknown)
 
 
 def allows_change(old: Policy, new: Policy) -> bool:

@@ -67,7 +67,7 @@ class CallRules:
     def narrow(self, other: CallRules) -> Self:
         """Return rules that forbid whatever these rules or `other` forbid.
 
-        Of two different analyzers, both rate a call. If only one side has an analyzer and the other confirms calls of
+        If the analyzers differ, both rate each call. If only one side has an analyzer and the other confirms calls of
         unknown risk, every call is confirmed.
         """
         return replace(
@@ -141,8 +141,8 @@ class Guard:
             return "run", "", ""
         if verdict.decision == "ask":
             return "confirm", "hook", verdict.reason or "a hook asks for confirmation"
-        # Each finding separately, because a policy may confirm MEDIUM but not UNKNOWN, although UNKNOWN is more severe.
-        # A person has trusted the skills; asked about reading them, too, people learn to approve without looking.
+        # Findings are checked separately: a policy may confirm MEDIUM but not UNKNOWN, although UNKNOWN is more severe.
+        # Reading skills is not confirmed: a person trusts them already, and needless questions are approved unread.
         findings = [finding for finding in assessment.findings if not (call.reads_skills and finding.risk is Risk.LOW)]
         to_confirm = [finding for finding in findings if self.rules.policy.needs_confirmation(finding.risk)]
         if to_confirm:
@@ -238,19 +238,20 @@ class BothAnalyzers:
         return {"kind": "BothAnalyzers", "analyzers": [self.first.to_json(), self.second.to_json()]}
 
 
-def _narrow_policy(a: CallRules, b: CallRules) -> Policy:
-    """Return the policy that confirms whenever the policy of `a` or `b` does, each with its own analyzer."""
+def _narrow_policy(first: CallRules, second: CallRules) -> Policy:
+    """Return the policy that confirms whenever one of the two policies does, each with its own analyzer."""
     # Without an analyzer every risk is UNKNOWN. With `narrower` alone, the other side's analyzer could rate a call LOW
     # that the side without an analyzer confirms as UNKNOWN.
-    without_analyzer = [rules for rules in (a, b) if rules.analyzer is None]
+    without_analyzer = [rules for rules in (first, second) if rules.analyzer is None]
     if len(without_analyzer) == 1 and without_analyzer[0].policy.needs_confirmation(Risk.UNKNOWN):
         return AlwaysConfirm()
-    return narrower(a.policy, b.policy)
+    return narrower(first.policy, second.policy)
 
 
-def _combine_analyzers(a: SecurityAnalyzer | None, b: SecurityAnalyzer | None) -> SecurityAnalyzer | None:
+def _combine_analyzers(first: SecurityAnalyzer | None, second: SecurityAnalyzer | None) -> SecurityAnalyzer | None:
     """Return an analyzer with the findings of both; None if there is none."""
-    if a is None or b is None:
-        return a or b
+    if first is None or second is None:
+        return first or second
     # Compared by their records, because a reopened conversation has another object for the same analyzer.
-    return a if a is b or a.to_json() == b.to_json() else BothAnalyzers(a, b)
+    is_same = first is second or first.to_json() == second.to_json()
+    return first if is_same else BothAnalyzers(first, second)

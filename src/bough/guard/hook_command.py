@@ -104,9 +104,10 @@ async def _start(
             pipes[1].close_writing_end()
 
 
-def make_environment(payload: JsonObject, workspace: Path, outer: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a hook. Only listed variables are passed: others may contain API keys."""
-    return {name: outer[name] for name in _PASSED_VARIABLES if name in outer} | describe_event(payload, str(workspace))
+def make_environment(payload: JsonObject, workspace: Path, outer_env: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a hook. Only `_PASSED_VARIABLES` are passed, because others may contain API keys."""
+    passed = {name: outer_env[name] for name in _PASSED_VARIABLES if name in outer_env}
+    return passed | describe_event(payload, str(workspace))
 
 
 def describe_event(payload: JsonObject, project: str) -> dict[str, str]:
@@ -123,14 +124,14 @@ def describe_event(payload: JsonObject, project: str) -> dict[str, str]:
 
 async def _wait_and_kill_group(process: Process, timeout_seconds: float) -> bool:
     """Wait for the command, then kill its process group. Returns whether it ended in time."""
-    ended = asyncio.ensure_future(process.wait())
+    exit_future = asyncio.ensure_future(process.wait())
     try:
-        finished, _ = await asyncio.wait([ended], timeout=timeout_seconds)
+        finished, _ = await asyncio.wait([exit_future], timeout=timeout_seconds)
         return bool(finished)
     finally:
         # In every case, because the command may have left processes in the background.
         _kill_group(process.pid)
-        await finish(ended)
+        await finish(exit_future)
 
 
 def _kill_group(group: int) -> None:
@@ -149,7 +150,7 @@ _NOT_STARTED = (126, 127)
 
 
 def read_exit(hook_exit: HookExit, *, plain_is_context: bool) -> HookAnswer:
-    """Return the answer of a command. With exit code 0 it is in the output; 2 is a deny; other codes are errors."""
+    """Return the answer of a command. Exit code 0: the answer is in the output. 2: a deny. Others: an error."""
     output = (hook_exit.stdout + hook_exit.stderr).strip()
     if hook_exit.failure:
         return HookAnswer(failed=True, reason=hook_exit.failure, output=output)

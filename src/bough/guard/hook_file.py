@@ -76,18 +76,18 @@ def _parse_hook(kind: HookKind, matcher: Json, item: JsonObject, path: Path, not
     if item.get("type", "command") != "command":
         notes.append(f"{path}: a {kind.value} hook of type {item.get('type')!r} never runs; only commands do")
         return
-    where = f"{path}: a {kind.value} hook"
+    subject = f"{path}: a {kind.value} hook"
     timeout = item.get("timeout")
     if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, (int, float))):
-        raise InvalidInput(f"{where} has the timeout {timeout!r}", hint="give seconds as a number")
+        raise InvalidInput(f"{subject} has the timeout {timeout!r}", hint="give seconds as a number")
     failure = item.get("onFailure", item.get("on_failure", "deny"))
     if failure not in ("deny", "continue"):
-        raise InvalidInput(f"{where} has onFailure {failure!r}", hint="choose `deny` or `continue`")
+        raise InvalidInput(f"{subject} has onFailure {failure!r}", hint="choose `deny` or `continue`")
     try:
         yield Hook(
             kind=kind,
-            command=_require_text(item.get("command", ""), f"{where}: command"),
-            matcher=_require_text("*" if matcher is None else matcher, f"{where}: matcher"),
+            command=_require_text(item.get("command", ""), f"{subject}: command"),
+            matcher=_require_text("*" if matcher is None else matcher, f"{subject}: matcher"),
             timeout_seconds=60.0 if timeout is None else float(cast(float, timeout)),
             on_failure=failure,
             waits=item.get("async") is not True,
@@ -97,19 +97,19 @@ def _parse_hook(kind: HookKind, matcher: Json, item: JsonObject, path: Path, not
         raise InvalidInput(f"{path}: {error.message}", hint=error.hint or _HINT) from error
 
 
-def _require_list(value: Json, where: str) -> list[Any]:
+def _require_list(value: Json, subject: str) -> list[Any]:
     if not isinstance(value, list):
-        raise InvalidInput(f"{where} must be a list", hint=_HINT)
+        raise InvalidInput(f"{subject} must be a list", hint=_HINT)
     return cast(list[Any], value)
 
 
-def _require_object(value: Json, where: str) -> JsonObject:
+def _require_object(value: Json, subject: str) -> JsonObject:
     if not isinstance(value, dict):
-        raise InvalidInput(f"{where} must contain objects", hint=_HINT)
+        raise InvalidInput(f"{subject} must contain objects", hint=_HINT)
     return cast(JsonObject, value)
 
 
-def _require_text(value: Json, where: str) -> str:
+def _require_text(value: Json, subject: str) -> str:
     if not isinstance(value, str):
-        raise InvalidInput(f"{where} must be a text, not {value!r}", hint=_HINT)
+        raise InvalidInput(f"{subject} must be a text, not {value!r}", hint=_HINT)
     return value

@@ -38,17 +38,17 @@ class HookPrograms:
 
     Attributes:
         copies: For each copy, its path in the project or `MODULES`, and its digest.
-        search: Folders in the copy of modules that are added to Python's search path.
+        search_folders: Folders in the copy of modules that are added to Python's search path.
         on_host: Whether a person allowed the hooks to run outside the sandbox.
     """
 
     copies: tuple[tuple[str, str], ...] = ()
-    search: tuple[str, ...] = ()
+    search_folders: tuple[str, ...] = ()
     on_host: bool = False
 
     def to_json(self) -> JsonObject:
         """Return the record for the trust store."""
-        return {"copies": dict(self.copies), "search": list(self.search), "host": self.on_host}
+        return {"copies": dict(self.copies), "search": list(self.search_folders), "host": self.on_host}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> HookPrograms:
@@ -82,10 +82,10 @@ def copy_programs(
     # The copy of a folder contains its subfolders.
     outermost = {source for source in sources if not any(source.startswith(f"{other}/") for other in sources)}
     copies = {source: _copy_path(project / source, snapshots) for source in sorted(outermost)}
-    search: list[str] = []
+    search_folders: list[str] = []
     if modules:
-        copies[MODULES] = _copy_modules(project, modules, snapshots, search)
-    return HookPrograms(tuple(sorted(copies.items())), tuple(search), on_host)
+        copies[MODULES] = _copy_modules(project, modules, snapshots, search_folders)
+    return HookPrograms(tuple(sorted(copies.items())), tuple(search_folders), on_host)
 
 
 def _copy_path(path: Path, snapshots: SnapshotStore) -> str:
@@ -95,12 +95,12 @@ def _copy_path(path: Path, snapshots: SnapshotStore) -> str:
     return snapshots.add(path, lambda folder: read_file_tree(path, copy_to=folder)).digest
 
 
-def _copy_modules(project: Path, modules: Iterable[str], snapshots: SnapshotStore, search: list[str]) -> str:
-    """Copy modules and what they import, add their folders to `search`, and return the digest of the copy."""
+def _copy_modules(project: Path, modules: Iterable[str], snapshots: SnapshotStore, search_folders: list[str]) -> str:
+    """Copy modules and what they import, add their folders to `search_folders`, and return the digest of the copy."""
 
     def copy(folder: Path) -> SkillTree:
         code = read_code(project, modules, copy_to=folder)
-        search.extend(dict.fromkeys(code.roots.values()))
+        search_folders.extend(dict.fromkeys(code.roots.values()))
         return code.tree
 
     return snapshots.add(project, copy).digest
@@ -137,7 +137,7 @@ class ProgramRunner:
         if len(folders) < len(self.programs.copies):
             return HookExit(None, failure="the copy of its program is missing: run `bough skills trust` again")
         if self.programs.on_host:
-            env = self._python_path({path: str(folder) for path, folder in folders.items()})
+            env = self._make_python_variables({path: str(folder) for path, folder in folders.items()})
             return await run_command(
                 command, payload, workspace=workspace, timeout_seconds=timeout_seconds, extra_env=env
             )
@@ -169,7 +169,7 @@ class ProgramRunner:
             stdin=json.dumps(sandbox_payload, ensure_ascii=True).encode() + b"\n",
             workspace=workspace,
             mounts=tuple(mounts),
-            env=describe_event(payload, WORK) | self._python_path(sandbox_paths),
+            env=describe_event(payload, WORK) | self._make_python_variables(sandbox_paths),
             timeout_seconds=timeout_seconds,
             output_globs=(),
             limits=ExecutionLimits(stdout_bytes=OUTPUT_BYTES, stderr_bytes=OUTPUT_BYTES),
@@ -184,9 +184,9 @@ class ProgramRunner:
         exit_code = None if result.timed_out else result.exit_code
         return HookExit(exit_code, result.text, result.error_text, failure)
 
-    def _python_path(self, folders: Mapping[str, str]) -> dict[str, str]:
+    def _make_python_variables(self, folders: Mapping[str, str]) -> dict[str, str]:
         """Return the variables that make Python import from the copies only."""
-        modules = [os.path.normpath(os.path.join(folders[MODULES], root)) for root in self.programs.search]
+        modules = [os.path.normpath(os.path.join(folders[MODULES], root)) for root in self.programs.search_folders]
         package_folders = [
             folder for path, folder in folders.items() if path != MODULES and (self.project / path).is_dir()
         ]
@@ -198,8 +198,8 @@ class ProgramRunner:
 
 
 def _replace_path(command: str, name: str, folder: str) -> tuple[str, int]:
-    """Make a command line name a top-level file of the project in `folder`. Returns it and the number of changes."""
-    # Includes a prefix for the project's folder: `./check.py`, `$PROJECT/check.py`, `"$PROJECT"/check.py`.
+    """Replace a top-level file in a command line by its copy in `folder`; return the line and the number of changes."""
+    # The pattern includes a prefix for the project's folder: `./check.py`, `$PROJECT/check.py`, `"$PROJECT"/check.py`.
     variable = r"\$\{?\w+\}?"
     pattern = rf"""(?<![\w./$-])(?:{variable}/|"{variable}"/|\./)?{re.escape(name)}(?![\w./-])"""
     return re.subn(pattern, lambda _: f"{folder}/{name}", command)

@@ -94,18 +94,18 @@ def find_hooks(*, home: Path, project: Path, trust: TrustStore) -> HookSet:
     """
     all_hooks = load_hooks(home / "hooks.json")
     for hook_file in list_project_hooks(project):
-        file = hook_file.project / hook_file.name
+        hook_path = hook_file.project / hook_file.name
         programs = trust.find_programs(project, hook_file.key)
         if hook_file.digest and programs is not None and trust.trusts_file(project, hook_file.key, hook_file.digest):
             runner = ProgramRunner(hook_file.project, HookPrograms.from_json(programs), home / "snapshots")
             agreement = replace(hook_file, runner=runner)
             # If the file has changed since its digest was computed, no hook runs: each hook compares the digest first.
-            hooks = load_hooks(file)
+            hooks = load_hooks(hook_path)
             all_hooks = all_hooks.narrow(
                 replace(hooks, hooks=tuple(replace(hook, agreement=agreement) for hook in hooks.hooks))
             )
         else:
-            note = f"the hooks of {file} do not run: `bough skills trust` trusts them in their current state"
+            note = f"the hooks of {hook_path} do not run: `bough skills trust` trusts them in their current state"
             all_hooks = all_hooks.narrow(HookSet((), (note,)))
     return all_hooks
 
@@ -203,7 +203,7 @@ def _list_distinct(first: Path, others: Iterable[Path]) -> Iterator[Path]:
 def _list_files_at(path: Path, project: Path) -> Iterator[Path]:
     """Yield the file at a path, or all files below it; none for a path outside of the project."""
     try:
-        # Inside before or after resolving links, because a link in the project may lead out of it, and its target runs.
+        # Inside before or after resolving links: a link in the project may lead out of it, and then the target runs.
         real_path, real_project = path.resolve(), project.resolve()
         is_inside = path.absolute().is_relative_to(project.absolute()) or real_path.is_relative_to(real_project)
         if not is_inside or real_path == real_project:

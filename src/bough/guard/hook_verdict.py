@@ -116,14 +116,14 @@ def answer_from_json(data: Json, *, output: str = "") -> HookAnswer:
     stops = fields.get("continue") is False
     return HookAnswer(
         decision="deny" if stops else _pick_most_severe(decisions),
-        reason=_first_text(
+        reason=_find_first_text(
             event_output.get("permissionDecisionReason"), fields.get("reason"), fields.get("stopReason")
         ),
-        context=_first_text(event_output.get("additionalContext"), fields.get("additionalContext")),
+        context=_find_first_text(event_output.get("additionalContext"), fields.get("additionalContext")),
         output=output,
     )
 
 
-def _first_text(*values: Json) -> str:
+def _find_first_text(*values: Json) -> str:
     """Return the first value that is a text and not empty, at most `MAX_TEXT` characters of it."""
     return next((value[:MAX_TEXT] for value in values if isinstance(value, str) and value), "")

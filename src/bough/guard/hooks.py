@@ -18,7 +18,7 @@ from typing import Any, Literal, Protocol, TypeAlias, cast
 from bough.errors import InvalidInput
 from bough.guard.hook_command import HookExit, read_exit, run_command
 from bough.guard.hook_verdict import HookAnswer, HookVerdict, answer_from_json, combine
-from bough.guard.request import tool_names
+from bough.guard.request import list_tool_names
 from bough.types import Json, JsonObject, require_type
 
 EVENT_OUTPUT = 4 << 10
@@ -108,7 +108,7 @@ class Hook:
         on_failure: What happens to the call if a PreToolUse hook fails to answer, for example after a timeout.
         waits: Whether its answer has an effect. The answer of a hook declared `async` is only recorded.
         outside: Whether it has effects outside of this process, such as writing or sending. Its input is then made
-            durable before it runs. Only a function without such effects may have False.
+            durable before it runs. Only a function without such effects may set it to False.
         source: The file that it was read from.
         agreement: For a hook of a project, the trusted files. The hook runs only while they are unchanged.
 
@@ -156,7 +156,7 @@ class Hook:
         if self.matcher in ("", "*") or subject is None:
             return True
         pattern = self.matcher.strip("/") if re.fullmatch(r"/.+/", self.matcher) else self.matcher
-        return any(name == self.matcher or re.fullmatch(pattern, name) for name in tool_names(subject))
+        return any(name == self.matcher or re.fullmatch(pattern, name) for name in list_tool_names(subject))
 
     async def ask(self, hook_input: HookInput) -> HookAnswer:
         """Run the hook and return its answer. Never raises: a failure is recorded in the answer."""

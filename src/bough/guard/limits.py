@@ -143,25 +143,25 @@ def _find_counted_cost(limits: Limits, usage: Usage) -> float:
     return usage.cost_usd or 0.0
 
 
-def narrower(a: Limits, b: Limits) -> Limits:
+def narrower(first: Limits, second: Limits) -> Limits:
     """Return limits with the smaller of each pair of bounds.
 
     Raises:
         InvalidInput: The limits differ in `per`.
     """
-    if a == b:
-        return a
-    if a.per != b.per:
-        raise InvalidInput(f"limits per {a.per} and per {b.per} cannot be compared", hint="use the same `per`")
-    a_bounds, b_bounds = a.bounds, b.bounds
+    if first == second:
+        return first
+    if first.per != second.per:
+        raise InvalidInput(f"limits per {first.per} and per {second.per} cannot be compared", hint="use the same `per`")
+    first_bounds, second_bounds = first.bounds, second.bounds
     smaller: dict[str, Any] = {
-        name: min(bounds[name] for bounds in (a_bounds, b_bounds) if name in bounds)
-        for name in a_bounds.keys() | b_bounds.keys()
+        name: min(bounds[name] for bounds in (first_bounds, second_bounds) if name in bounds)
+        for name in first_bounds.keys() | second_bounds.keys()
     }
-    both_allow = a.unpriced == b.unpriced == "allow"
+    both_allow = first.unpriced == second.unpriced == "allow"
     # Explicitly None, because `Limits` would otherwise set defaults that neither side has.
     unset: dict[str, Any] = {"steps": None, "tasks": None, "depth": None}
-    return Limits(**(unset | smaller), per=a.per, unpriced="allow" if both_allow else "refuse")
+    return Limits(**(unset | smaller), per=first.per, unpriced="allow" if both_allow else "refuse")
 
 
 def allows_change(old: Limits, new: Limits) -> bool:

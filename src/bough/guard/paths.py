@@ -29,7 +29,7 @@ _CONTROL_PATHS = re.compile(
 """Files that determine which programs run later, or what an agent may do. Writing one can bypass all other rules."""
 
 
-def path_findings(path: str, *, workspace: Path, bases: Sequence[Path] = (), write: bool) -> Iterator[RiskFinding]:
+def assess_path(path: str, *, workspace: Path, bases: Sequence[Path] = (), write: bool) -> Iterator[RiskFinding]:
     """Yield the findings about reading or writing a path; none for a harmless one. Follows links on disk.
 
     Args:
@@ -42,9 +42,9 @@ def path_findings(path: str, *, workspace: Path, bases: Sequence[Path] = (), wri
     for real_path in dict.fromkeys(_resolve_from(path, base) for base in bases or (workspace,)):
         # The real path is checked, so that the name of a link such as `notes -> ~/.ssh/id_rsa` cannot hide a key.
         if _CREDENTIAL_PATHS.search(real_path):
-            yield RiskFinding(Risk.HIGH, f"{_short(path)} is a place of keys or passwords")
+            yield RiskFinding(Risk.HIGH, f"{_shorten(path)} is where keys or passwords are stored")
         elif write and _CONTROL_PATHS.search(real_path):
-            yield RiskFinding(Risk.HIGH, f"writing {_short(path)} changes what runs later")
+            yield RiskFinding(Risk.HIGH, f"writing {_shorten(path)} changes what runs later")
         elif not _is_inside(real_path, workspace) and (write or real_path not in _READABLE_DEVICES):
             yield _make_outside_finding(path, write)
 
@@ -60,8 +60,8 @@ def leads_outside(path: str, *, workspace: Path) -> bool:
 
 def _make_outside_finding(path: str, write: bool) -> RiskFinding:
     if write:
-        return RiskFinding(Risk.HIGH, f"writes outside the workspace: {_short(path)}")
-    return RiskFinding(Risk.MEDIUM, f"reads outside the workspace: {_short(path)}")
+        return RiskFinding(Risk.HIGH, f"writes outside the workspace: {_shorten(path)}")
+    return RiskFinding(Risk.MEDIUM, f"reads outside the workspace: {_shorten(path)}")
 
 
 def _resolve_from(path: str, base: Path) -> str:
@@ -87,27 +87,27 @@ def _is_inside(real_path: str, workspace: Path) -> bool:
     return real_path == root or real_path.startswith(root.rstrip("/") + "/")
 
 
-def pattern_findings(pattern: str, *, workspace: Path, write: bool) -> Iterator[RiskFinding]:
+def assess_pattern(pattern: str, *, workspace: Path, write: bool) -> Iterator[RiskFinding]:
     """Yield the findings about the entries of a folder that match a pattern. Links are followed.
 
     Lists the folder once. A folder with more than 1,000 entries is UNKNOWN.
     """
     folder, name_pattern = os.path.split(pattern)
     if re.search(r"[*?\[]", folder):  # matching would have to list a tree of any size
-        yield RiskFinding(Risk.UNKNOWN, f"the matches of {_short(pattern)} are unknown")
+        yield RiskFinding(Risk.UNKNOWN, f"the matches of {_shorten(pattern)} are unknown")
         return
     try:
         names = sorted(os.listdir(_resolve_from(folder or ".", workspace)))
     except (OSError, ValueError):  # no folder, so no matches
         return
     if len(names) > _MAX_ENTRIES:
-        yield RiskFinding(Risk.UNKNOWN, f"{_short(pattern)} may match too many files to check")
+        yield RiskFinding(Risk.UNKNOWN, f"{_shorten(pattern)} may match too many files to check")
         return
     for name in names:
         if fnmatch(name, name_pattern):
-            yield from path_findings(os.path.join(folder, name), workspace=workspace, write=write)
+            yield from assess_path(os.path.join(folder, name), workspace=workspace, write=write)
 
 
-def _short(path: str) -> str:
+def _shorten(path: str) -> str:
     text = path if len(path) <= 80 else path[:77] + "…"
     return repr(text)

@@ -53,7 +53,7 @@ def list_texts(value: Json) -> tuple[str, ...]:
     return ()
 
 
-def command_text(value: Json) -> str:
+def join_command(value: Json) -> str:
     """Return the command line in an argument: a text, or a list of words, which are quoted and joined."""
     return value if isinstance(value, str) else shlex.join(list_texts(value))
 
@@ -68,6 +68,6 @@ _OTHER_NAMES: Mapping[str, frozenset[str]] = {
 }
 
 
-def tool_names(tool: str) -> frozenset[str]:
+def list_tool_names(tool: str) -> frozenset[str]:
     """Return the name of a tool, and its names in other agents. Hooks and allow-lists may use any of these names."""
     return _OTHER_NAMES.get(tool, frozenset()) | {tool}

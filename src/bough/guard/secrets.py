@@ -115,7 +115,7 @@ class Secrets:
     """The secrets of a conversation, by name. Safe to use from several threads.
 
     Args:
-        providers: What returns each value: `EnvSecret`, `FileSecret`, or any function without arguments.
+        providers: The provider of each secret, by name: `EnvSecret`, `FileSecret`, or any function without arguments.
 
     Raises:
         InvalidInput: A name is not valid for an environment variable, or a provider is not callable.
@@ -153,7 +153,7 @@ class Secrets:
         if len(value) < MIN_CHARACTERS:
             raise InvalidInput(
                 f"the value of the secret {name} has fewer than {MIN_CHARACTERS} characters, so it cannot be masked",
-                hint="use a longer one",
+                hint="use a longer value",
             )
         self._seen.add(name, value)
         return value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from pathlib import PurePath
 
-from bough.guard.request import CODE_NAMES, COMMAND_NAMES, PATH_NAMES, command_text, list_texts
+from bough.guard.request import CODE_NAMES, COMMAND_NAMES, PATH_NAMES, join_command, list_texts
 from bough.types import JsonObject
 
 _RANKS = {"LOW": 0, "MEDIUM": 1, "UNKNOWN": 1, "HIGH": 2}
@@ -54,7 +54,7 @@ def find_shape(call: JsonObject) -> str | None:
     if tool == "run_skill_script":
         parts = [values.get(name) for name in ("skill_name", "script_path")]
         return f"{tool}: {' '.join(map(str, parts))}" if all(isinstance(name, str) for name in parts) else None
-    commands = [command_text(value) for name, value in values.items() if name.lower() in COMMAND_NAMES]
+    commands = [join_command(value) for name, value in values.items() if name.lower() in COMMAND_NAMES]
     if commands:
         shapes = [_command_shape(command) for command in commands]
         return None if None in shapes else f"{tool}: {'; '.join(filter(None, shapes))}"

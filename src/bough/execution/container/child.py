@@ -32,7 +32,7 @@ class ContainerRun:
     def __init__(self, container: Any) -> None:
         self._container = container
 
-    def first_process(self) -> int:
+    def get_first_pid(self) -> int:
         """Return the pid of the run's first process on this machine; 0 if it has ended."""
         try:
             self._container.reload()
@@ -75,7 +75,7 @@ class ExecRun(ContainerRun):
         self._lock = threading.Lock()
         self._is_clean = False
 
-    def first_process(self) -> int:
+    def get_first_pid(self) -> int:
         """Return the pid on this machine of the process that the engine started; 0 if it is unknown."""
         try:
             return int(self._api.exec_inspect(self._id)["Pid"])
@@ -92,7 +92,7 @@ class ExecRun(ContainerRun):
     def kill_leftovers(self) -> None:
         """Restart the container if processes of the run outlived its program."""
         with self._lock:
-            leftover_pids = list_processes(self._container) - self._earlier_pids - {self.first_process()}
+            leftover_pids = list_processes(self._container) - self._earlier_pids - {self.get_first_pid()}
             if leftover_pids and not self._is_clean:
                 self._restart()
             self._is_clean = True
@@ -154,21 +154,22 @@ class ContainerChild(ChildProcess):
 
     def _spawn(self, fds: Descriptors) -> None:
         conf, stdin, stdout, stderr, status = fds
-        source = os.open(os.devnull, os.O_RDONLY) if stdin is None else os.dup(stdin)
+        input_fd = os.open(os.devnull, os.O_RDONLY) if stdin is None else os.dup(stdin)
         try:
-            rights = array.array("i", [conf, source, stdout, stderr, status])
+            rights = array.array("i", [conf, input_fd, stdout, stderr, status])
             self._connection.sendmsg([b"g"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
         finally:
-            os.close(source)
+            os.close(input_fd)
 
     def _kill(self) -> None:
-        if not self._exited.done():
+        if not self._first_process_exited.done():
             self._loop.run_in_executor(None, self._run.end)
 
     def _close_status(self) -> None:
         super()._close_status()
-        if not self._exited.done():
-            self._exited.set_result(None)
+        # In a container, the closed socket is the only sign on this machine that the first process has exited.
+        if not self._first_process_exited.done():
+            self._first_process_exited.set_result(None)
 
 
 class NoGroup(DelayedGroup):
@@ -209,11 +210,11 @@ class Invitation:
     def __exit__(self, *_: object) -> None:
         self._listener.close()
 
-    async def accept(self, expected: Callable[[], Awaitable[int]]) -> socket.socket:
+    async def accept(self, get_expected_pid: Callable[[], Awaitable[int]]) -> socket.socket:
         """Return the first connection from the expected process; close all others.
 
         Args:
-            expected: Returns the pid on this machine of the process that the engine started.
+            get_expected_pid: Returns the pid on this machine of the process that the engine started.
         """
         loop = asyncio.get_running_loop()
         while True:
@@ -226,7 +227,7 @@ class Invitation:
                         token = await loop.sock_recv(connection, 64)
                 except (OSError, TimeoutError):
                     token = b""
-                if secrets.compare_digest(token, self._token) and peer_pid(connection) == await expected():
+                if secrets.compare_digest(token, self._token) and peer_pid(connection) == await get_expected_pid():
                     # Before the program starts, because the program could read the token and connect.
                     os.unlink(self._token_path)
                     is_expected = True

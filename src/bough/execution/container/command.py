@@ -96,7 +96,7 @@ def run_in_container(
     command: ContainerCommand,
     *,
     stop: threading.Event,
-    end: Callable[[], None],
+    end_processes: Callable[[], None],
     is_full: Callable[[], bool] = lambda: False,
 ) -> CommandOutcome:
     """Run a command until it ends or exceeds a limit. Blocks.
@@ -105,7 +105,7 @@ def run_in_container(
 
     Args:
         stop: An event that another thread sets to end the command early.
-        end: Ends every process of the container; called when a limit is exceeded or `stop` is set.
+        end_processes: Ends every process of the container; called when a limit is exceeded or `stop` is set.
         is_full: Returns whether the container's files exceed their limit; called repeatedly.
     """
     stdout, stderr = HeadTail(command.stdout_bytes), HeadTail(command.stderr_bytes)
@@ -120,23 +120,25 @@ def run_in_container(
     with engine.api.exec_start(exec_instance["Id"], socket=True) as stream:
         try:
             reader = FrameReader(stdout, stderr)
-            limit = _read(engine, exec_instance["Id"], stream, reader, deadline, stop=stop, is_full=is_full)
-            if limit is not None or stop.is_set():
-                end()
+            exceeded_limit = _read_output(
+                engine, exec_instance["Id"], stream, reader, deadline, stop=stop, is_full=is_full
+            )
+            if exceeded_limit is not None or stop.is_set():
+                end_processes()
         finally:
             stream._response.close()
     inspected_code = engine.api.exec_inspect(exec_instance["Id"])["ExitCode"]
     return CommandOutcome(
-        exit_code=inspected_code if limit is None and not stop.is_set() else None,
+        exit_code=inspected_code if exceeded_limit is None and not stop.is_set() else None,
         stdout=stdout.value(),
         stderr=stderr.value(),
-        timed_out=limit == "time",
-        is_full=limit == "disk",
+        timed_out=exceeded_limit == "time",
+        is_full=exceeded_limit == "disk",
         truncated=stdout.truncated or stderr.truncated,
     )
 
 
-def _read(
+def _read_output(
     engine: Any,
     id: str,
     stream: Any,

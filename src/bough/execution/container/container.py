@@ -2,9 +2,9 @@
 
 A fresh container runs one request with a read-only root file system, no capability and an unprivileged user.
 
-A kept container (`keep=True`) runs every request and command of one task. Its files remain between runs, its processes
-are ended. It mounts two host folders: the workspace, and a private folder through which runs are handed over. Commands
-run as the task's user, which is root in most images. Such a program can leave files of root in the workspace, so no
+A kept container (`keep=True`) runs every request and command of one task. Its files remain between runs; its
+processes are ended. It mounts two host folders: the workspace, and a private folder through which runs are handed over.
+Commands run as the task's user, which is root in most images. They can then leave files of root in the workspace, so no
 other user of this machine must be able to enter the workspace.
 
 In both kinds of container, the first process of a run is bough's own. It receives the descriptors of the run over a
@@ -66,10 +66,10 @@ from bough.execution.process.result import build_result, make_timed_out
 from bough.execution.process.run_directory import RunDirectory
 from bough.execution.process.watch import watch
 from bough.execution.process.workspace import Workspace
-from bough.execution.request import CODE_FOLDER, WORK, Plan, make_plan, refuse_state
+from bough.execution.request import CODE_FOLDER, WORK, Plan, make_plan, refuse_persistent_interpreter
 from bough.execution.sandbox.bubblewrap import configuration
 from bough.execution.sandbox.rung import INSIDE
-from bough.execution.sandbox.seccomp import SECCOMP_INSTALL, filter_program
+from bough.execution.sandbox.seccomp import SECCOMP_INSTALL, build_filter
 from bough.execution.value_types import check_types
 from bough.tree import FOLDER
 
@@ -87,7 +87,7 @@ _WORKSPACE: Final = "/run/bough/workspace"
 """The mount point of the workspace in a kept container, unless the task sets a working folder."""
 
 _IDLE_COMMAND: Final = ("sh", "-c", "read line")
-"""The main process of a kept container, which waits forever for a line. Every image has it: `read` is a built-in."""
+"""The main process of a kept container, which waits forever for input. Any image with a shell can run it."""
 
 _IDLE_PROCESSES: Final = 2
 """The number of processes in an idle kept container: the engine's init and the shell."""
@@ -107,7 +107,7 @@ _CONFINED: Final[Mapping[str, Any]] = {
     "working_dir": "/",
     "log_config": {"type": "none", "config": {}},
 }
-"""Options of every container."""
+"""The engine's options for every container."""
 
 TASK_LIMITS: Final = ExecutionLimits(memory_bytes=2 << 30, processes=256)
 """The default limits of a kept container."""
@@ -235,12 +235,12 @@ class ContainerCodeExecutor(CodeExecutorMixin):
             if self._closed:
                 raise Unavailable("The executor is closed.", hint="Make a new one, or call reinitialize().")
             plan = make_plan(request, default_timeout_seconds=self.default_timeout_seconds)
-            refuse_state(plan.request)
+            refuse_persistent_interpreter(plan.request)
             if self._failure is not None:
                 raise Unavailable(
                     f"The container engine failed: {self._failure}", hint="Fix it, then call reinitialize()."
                 )
-            if plan.rules:
+            if plan.domain_rules:
                 raise InvalidInput(
                     "A container cannot allow single domains.", hint="Use a LocalSandboxCodeExecutor, which can."
                 )
@@ -353,13 +353,13 @@ class ContainerCodeExecutor(CodeExecutorMixin):
         await asyncio.to_thread(self._container.put_archive, "/", data)
 
     async def replace_folders(self, path: str, *, inside: Sequence[str] = ()) -> None:
-        """Replace the file, folder or link at `path` by a new folder of root with the empty folders `inside`.
+        """Replace whatever is at `path` by a new folder of root that contains the empty folders `inside`.
 
-        The engine replaces it, because a program of the image could have been changed.
+        The engine does this, because a run may have changed the programs in the container.
         """
         await self.start()
         folders = [path, *(f"{path}/{name}" for name in inside)]
-        # First a file, which replaces an existing folder: a folder would be merged with it.
+        # First unpack a file, which replaces an existing folder. A folder would be merged with the existing one.
         await asyncio.to_thread(self._container.put_archive, "/", pack_file(path))
         await asyncio.to_thread(self._container.put_archive, "/", pack_folders(folders))
 
@@ -393,7 +393,7 @@ class ContainerCodeExecutor(CodeExecutorMixin):
             SandboxUnavailable: The engine, the image or libseccomp is missing.
         """
         try:
-            filter_code = filter_program()
+            filter_code = build_filter()
         except (ImportError, RuntimeError) as error:
             raise SandboxUnavailable("libseccomp or pyseccomp is missing.", hint=SECCOMP_INSTALL) from error
         try:
@@ -415,7 +415,7 @@ class ContainerCodeExecutor(CodeExecutorMixin):
 
     @property
     def _owner(self) -> str:
-        """The value of the label of this executor's containers."""
+        """The value of `_OWNER_LABEL` on this executor's containers."""
         return os.path.basename(self._run_directory.path)
 
     def _find_image(self, engine: Any) -> str:
@@ -458,7 +458,7 @@ class ContainerCodeExecutor(CodeExecutorMixin):
             with connection:
                 group = find_memory_group(peer_pid(connection))
                 child = ContainerChild(self._make_launch(plan, workspace), connection, run, group)
-                ended, (collected, memory_ran_out) = await child.run(
+                process_end, (collected, memory_ran_out) = await child.run(
                     timeout_seconds=plan.timeout_seconds,
                     watch=lambda running: self._watch(running, plan, workspace),
                     collect_output=lambda: child.collect_output(workspace, plan),
@@ -468,12 +468,12 @@ class ContainerCodeExecutor(CodeExecutorMixin):
             if run is not None:
                 await finish(asyncio.to_thread(run.end))
             await finish(asyncio.to_thread(workspace.remove))
-        return build_result(plan, ended, collected, isolation=self.isolation, memory_ran_out=memory_ran_out)
+        return build_result(plan, process_end, collected, isolation=self.isolation, memory_ran_out=memory_ran_out)
 
     def _choose_identity(self, plan: Plan) -> Identity:
         """Return the user of a run: root in a kept container, otherwise never root.
 
-        In a fresh container it is the caller; if the caller is root, it is the workspace's owner or an unused uid.
+        In a fresh container it is the caller; if the caller is root, the owner of the workspace or an unused uid.
         """
         if self.keep:
             return Identity()
@@ -524,7 +524,7 @@ class ContainerCodeExecutor(CodeExecutorMixin):
         Raises:
             ExecutorError: The container ended, or did not connect in time.
         """
-        accepting = asyncio.ensure_future(invitation.accept(lambda: asyncio.to_thread(run.first_process)))
+        accepting = asyncio.ensure_future(invitation.accept(lambda: asyncio.to_thread(run.get_first_pid)))
         deadline = asyncio.get_running_loop().time() + _START_SECONDS
         connection: socket.socket | None = None
         try:
@@ -681,7 +681,7 @@ class ContainerCodeExecutor(CodeExecutorMixin):
         is_full = (lambda: False) if self._disk is None else self._disk.is_full
         with explain_failure("The engine refused a command"):
             return run_in_container(
-                self._engine, self._container.id, command, stop=stop, end=self._restart, is_full=is_full
+                self._engine, self._container.id, command, stop=stop, end_processes=self._restart, is_full=is_full
             )
 
     def _read_file(self, path: str, max_bytes: int) -> bytes | None:

@@ -44,7 +44,7 @@ class ContainerDisk:
         self._lock = threading.Lock()
 
     def is_full(self) -> bool:
-        """Whether the disk use exceeds the limit and has grown since it last did. Blocks.
+        """Whether the disk use exceeds the limit, and also exceeds the use at the last True. Blocks.
 
         Measures at most once a second; between two measurements the result is False.
         """
@@ -52,19 +52,19 @@ class ContainerDisk:
             started_at = time.monotonic()
             if started_at < self._next_check:
                 return False
-            used = self.measure()
+            used_bytes = self.measure()
             self._next_check = time.monotonic() + max(POLL_SECONDS, _PAUSE_FACTOR * (time.monotonic() - started_at))
-            if used <= self._threshold_bytes:
+            if used_bytes <= self._threshold_bytes:
                 return False
-            self._threshold_bytes = used
+            self._threshold_bytes = used_bytes
             return True
 
     def measure(self) -> int:
         """Return the bytes in use. The engine counts the added files if this process cannot read them. Blocks."""
         if self._is_readable:
             return self._use.measure()
-        listed = self._engine.api.containers(all=True, size=True, filters={"id": self._container})
-        added_bytes = sum(int(container.get("SizeRw") or 0) for container in listed)
+        containers = self._engine.api.containers(all=True, size=True, filters={"id": self._container})
+        added_bytes = sum(int(container.get("SizeRw") or 0) for container in containers)
         return added_bytes + self._use.measure()
 
 

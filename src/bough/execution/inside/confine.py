@@ -72,7 +72,7 @@ def make_sandbox(sandlock, conf):
 def mount_for_user(boundary):
     """Mount every path of a run below `MOUNT_ROOT`, which every user can enter; return the boundary with these paths.
 
-    Without these mounts, the run's user may be unable to enter the parent folders of a workspace of root, and a file
+    Without these mounts, the run's user may be unable to enter the parent folders of root's workspace, and a file
     that sandlock makes read-only in a writable folder can be written through a link. The mounts are in a namespace of
     this process and its children, and are removed with it.
 
@@ -84,14 +84,14 @@ def mount_for_user(boundary):
     else:
         enter_user_namespace()
     mount("none", "/", None, MS_REC | MS_PRIVATE)
-    # Opened in this namespace, because others' descriptors cannot be mounted, and before a mount hides any path.
+    # Opened in this namespace, because descriptors of another one cannot be mounted; and before a mount hides a path.
     trees = {}
     for kind in ("shown", "read_only"):
         for target, source in boundary[kind].items():
-            trees[kind, target] = clone_expected(source, boundary["identities"].get(target))
-    proc = clone_expected("/proc", None)
+            trees[kind, target] = clone_checked(source, boundary["identities"].get(target))
+    proc = clone_checked("/proc", None)
     # The owner of a file may change its mode, times and attributes, which no Landlock rule prevents, and a script may
-    # own files that it may only read. After the writable trees are cloned: otherwise they would be read-only too.
+    # own files that it may only read. This follows the cloning of the writable trees, which must not be read-only.
     set_read_only("/")
     attach_tree(proc, "/proc")
     mount("tmpfs", MOUNT_ROOT, "tmpfs", MS_NOSUID | MS_NODEV, "size=64k,mode=755")
@@ -134,7 +134,7 @@ def cover_host_folders(boundary, needed):
             mount(sources[target], target, None, MS_BIND | MS_REC)
 
 
-def clone_expected(path, identity):
+def clone_checked(path, identity):
     """Return a descriptor of a detached copy of the mounts at `path`.
 
     Args:
@@ -178,7 +178,7 @@ def probe_mounts():
         else:
             enter_user_namespace()
         mount("none", "/", None, MS_REC | MS_PRIVATE)
-        proc = clone_expected("/proc", None)
+        proc = clone_checked("/proc", None)
         set_read_only("/")
         attach_tree(proc, "/proc")
         mount("tmpfs", MOUNT_ROOT, "tmpfs", MS_NOSUID | MS_NODEV, "size=64k,mode=755")
@@ -229,11 +229,11 @@ def confine_supervisor(sandlock, boundary):
 
 
 def supervise(sandlock, conf, status_fd):
-    """Run `init.py` in a sandbox, which runs the program and reports its end; then kill every remaining process."""
+    """Run `init.py` in a sandbox, where it runs the program and reports its end. Then kill all remaining processes."""
     for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(name, signal.SIG_IGN)
     keeper.adopt_orphans()
-    hand_over(conf)
+    write_run_files(conf)
     if conf["may_mount"]:
         try:
             conf["boundary"] = mount_for_user(conf["boundary"])
@@ -266,7 +266,7 @@ def remove_shared_memory():
                 init.call(kind + "ctl", int(row[1]), *arguments)
 
 
-def hand_over(conf):
+def write_run_files(conf):
     """Write configuration, input and the code of `init.py` to files, because the sandbox inherits no descriptors."""
     with open_for_run(conf, "stdin") as target:
         shutil.copyfileobj(sys.stdin.buffer, target)
@@ -306,17 +306,17 @@ def serve(sandlock, control):
         ready = [fd for fd, _ in watched.poll()]
         if wakeup_fd in ready:
             os.read(wakeup_fd, 4096)
-            report_ended(runs)
+            report_exited(runs)
         if control.fileno() not in ready:
             continue
         fds = receive(control)
         if fds is None:
-            os._exit(0)  # running supervisors detect by themselves that the host has exited
+            os._exit(0)  # each running supervisor notices the host's exit itself
         connection = socket.socket(fileno=fds.pop())
         pid = os.fork()
         if not pid:
-            for other in (control, *runs.values()):
-                other.close()  # otherwise the host could not detect that the forking process has exited
+            for host_socket in (control, *runs.values()):
+                host_socket.close()  # otherwise the host could not detect that the forking process has exited
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             return become_supervisor(sandlock, fds, connection)
@@ -335,7 +335,7 @@ def receive(control):
     return list(fds) if data and len(fds) == 6 else None
 
 
-def report_ended(runs):
+def report_exited(runs):
     """Reap every supervisor that has exited, and send its resource usage to the host."""
     while True:
         try:
@@ -370,12 +370,12 @@ def become_supervisor(sandlock, fds, connection):
 
 
 def main():
-    """Run the command in the arguments."""
-    package_folder, mode = sys.argv[1:3]
+    """Run the command that the arguments name; the top of this file lists the commands."""
+    package_folder, command = sys.argv[1:3]
     sandlock = import_sandlock(package_folder)
-    if mode == "probe":
+    if command == "probe":
         probe(sandlock, *sys.argv[3:6])
-    elif mode == "serve":
+    elif command == "serve":
         serve(sandlock, socket.socket(fileno=int(sys.argv[3])))
     else:
         supervise(sandlock, init.read_configuration(sys.argv[3]), int(sys.argv[4]))

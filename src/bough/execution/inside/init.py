@@ -5,12 +5,12 @@ the host. STATUS_FD is a socket on which it reports `r` when it is ready, `e ERR
 and `s WAIT_STATUS CPU_MICROSECONDS MAX_RSS_KIB` when the program has ended. The host does not trust these reports about
 time or limits.
 
-When the host sends `k`, it stops the program, kills every other process and answers `k`. After `c` the program
-continues. It exits when the program has exited, or when the host has closed its end of the socket or has exited. Its
-exit kills every process in its process namespace, daemons included.
+When the host sends `k`, this process stops the program, kills every other process and answers `k`. When the host sends
+`c`, the program continues. This process exits when the program has exited, or when the host has closed its end of the
+socket or has exited. Its exit kills every process in its process namespace, daemons included.
 
-Sandboxes that inherit no descriptors pass a file name as CONF_FD and 0 as STATUS_FD. The program then reads its input
-from the file `stdin` of the dict.
+Sandboxes that inherit no descriptors pass a file name as CONF_FD and 0 as STATUS_FD. The dict then names
+the file with the program's input as `stdin`.
 """
 
 # pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false, reportArgumentType=false
@@ -35,15 +35,15 @@ ESTALE = 116
 CAPABILITY_VERSION_3 = 0x20080522
 
 PROGRAM_PID = (0x7EB0CA75).to_bytes(4, sys.byteorder)
-"""Placeholder in a filter for the program's pid: the program may change limits and scheduling only of itself."""
+"""Placeholder in a filter for the program's pid: the program may change only its own limits and scheduling."""
 
 RLIMITS = {"FSIZE": 1, "DATA": 2, "CORE": 4, "NPROC": 6, "NOFILE": 7, "AS": 9}
 """Numbers of the resource limits; importing `resource` for them takes half a millisecond."""
 
 
-def read_configuration(where):
-    """Return the dict that the host wrote to a descriptor or file; `where` is its number or path. Closes it."""
-    with open(int(where) if where.isdigit() else where, "rb") as source:
+def read_configuration(location):
+    """Return the dict that the host wrote to a descriptor or file; `location` is its number or path. Closes it."""
+    with open(int(location) if location.isdigit() else location, "rb") as source:
         return marshal.loads(source.read())
 
 
@@ -85,7 +85,7 @@ def check_identities(entries):
     """Check that each path leads to the file that the host checked, and is read-only if required.
 
     Args:
-        entries: (path, device, inode, whether it must be read-only) of each.
+        entries: (path, device, inode, whether it must be read-only) of each mounted file.
 
     Raises:
         OSError: `ESTALE`: a path leads to another file, or is writable.
@@ -193,7 +193,7 @@ def wait_for(child, status_fd, wakeup_fd):
             if command == b"k":
                 freeze(child)
                 kill_others(child)
-                freeze(child)  # again: a process that is now killed may have sent it SIGCONT
+                freeze(child)  # again: one of the killed processes may have sent SIGCONT to it
                 os.write(status_fd, b"k\n")
             elif command == b"c":
                 os.kill(child, signal.SIGCONT)
@@ -251,10 +251,10 @@ def kill_everything():
         pass
 
 
-def report(status_fd, ended):
-    """Send the program's wait status and usage to the host; nothing if `ended` is None."""
-    if ended is not None:
-        status, usage = ended
+def report(status_fd, program_end):
+    """Send the program's end, its wait status and usage, to the host; send nothing if it is None."""
+    if program_end is not None:
+        status, usage = program_end
         cpu = int((usage.ru_utime + usage.ru_stime) * 1e6)
         os.write(status_fd, b"s %d %d %d\n" % (status, cpu, usage.ru_maxrss))
 
@@ -268,11 +268,11 @@ def run(conf, status_fd):
     gc.freeze()  # garbage collection in the child would write to the shared pages, and the kernel would copy them
     child = os.fork()
     if child:
-        ended = wait_for(child, status_fd, wakeup_fd)
-        if ended is not None and os.getpid() == 1:
+        program_end = wait_for(child, status_fd, wakeup_fd)
+        if program_end is not None and os.getpid() == 1:
             kill_everything()  # before the report: the host collects files once it has the report
-        report(status_fd, ended)
-        # The host reads the counters of the control group, which exists as long as this process, and then hangs up.
+        report(status_fd, program_end)
+        # The control group exists as long as this process. The host reads its counters, and then closes the socket.
         while conf.get("stays") and os.read(status_fd, 1):
             pass
         os._exit(0)

@@ -99,9 +99,9 @@ def main():
     adopt_orphans()
     os.write(status_fd, b"r\n")
     child = start_program(conf, status_fd)
-    ended = os.wait4(child, 0)[1:] if wait_for_end(child, status_fd) else None
+    program_end = os.wait4(child, 0)[1:] if wait_for_end(child, status_fd) else None
     kill_descendants()
-    init.report(status_fd, ended)
+    init.report(status_fd, program_end)
 
 
 if __name__ == "__main__":

@@ -156,15 +156,15 @@ def hide_own_frames():
     sys.excepthook = show
 
 
-def execute_main(program, namespace):
+def execute_main(code, namespace):
     """Execute the program's code in this process, and exit if no teardown of the interpreter is needed."""
     loaded_modules, frozen_count = set(sys.modules), gc.get_freeze_count()
-    exec(program, namespace)
+    exec(code, namespace)
     exit_early(loaded_modules, frozen_count)
 
 
 def exit_early(loaded_modules, frozen_count):
-    """Exit without the interpreter's teardown, after the same steps as the interpreter; return if it is needed.
+    """Exit without the interpreter's teardown, after the same steps as the interpreter; return if a teardown is needed.
 
     The teardown destroys modules one by one and so writes to every page of memory. In a forked process, the kernel must
     copy all these pages, which takes longer than a short program runs. The teardown is needed if a remaining object has

@@ -69,13 +69,13 @@ def close_streams():
     os.close(null)
 
 
-def read_exit_code(stop):
+def read_exit_code(exit_error):
     """Return the exit code that an interpreter has after a `SystemExit`; print its message, if any, to stderr."""
-    if stop.code is None:
+    if exit_error.code is None:
         return 0
-    if isinstance(stop.code, int):
-        return stop.code & 0xFF
-    print(stop.code, file=sys.stderr)
+    if isinstance(exit_error.code, int):
+        return exit_error.code & 0xFF
+    print(exit_error.code, file=sys.stderr)
     return 1
 
 
@@ -90,18 +90,18 @@ def show_error():
 def run_in_namespace(conf, namespace):
     """Execute the code of a call in the persistent namespace; return its wait status."""
     sys.argv = list(conf["argv"])
-    added = program.add_python_path(conf["env"].get("PYTHONPATH", ""))
+    added_folders = program.add_python_path(conf["env"].get("PYTHONPATH", ""))
     try:
         with open(conf["python"], "rb") as source:
             code = compile(source.read(), conf["python"], "exec", dont_inherit=True)
         exec(code, namespace)
-    except SystemExit as stop:
-        return read_exit_code(stop) << 8
+    except SystemExit as error:
+        return read_exit_code(error) << 8
     except BaseException:
         show_error()
         return 1 << 8
     finally:
-        sys.path[:] = [path for path in sys.path if path not in added]  # the next call has its own PYTHONPATH
+        sys.path[:] = [path for path in sys.path if path not in added_folders]  # the next call has its own PYTHONPATH
     return 0
 
 

@@ -118,10 +118,10 @@ def serve(control):
         for fd in fds[:4]:
             os.close(fd)
         namespace_fd = hold_mounts(pid)
-        ended = wait_for(pid, status_fd, wakeup_fd, control)
+        program_end = wait_for(pid, status_fd, wakeup_fd, control)
         init.kill_everything()
         try:
-            init.report(status_fd, ended)
+            init.report(status_fd, program_end)
         except OSError:
             pass
         os.close(status_fd)
@@ -140,10 +140,10 @@ def wait_for(pid, status_fd, wakeup_fd, control):
     """Wait for a run as `init.wait_for` does; exit if the host has exited."""
     watched = select.poll()
     watched.register(control, select.POLLHUP)
-    ended = init.wait_for(pid, status_fd, wakeup_fd)
+    program_end = init.wait_for(pid, status_fd, wakeup_fd)
     if any(event & select.POLLHUP for _, event in watched.poll(0)):
         os._exit(0)
-    return ended
+    return program_end
 
 
 def main():

@@ -39,7 +39,7 @@ class Hierarchy:
         """Create a group with limits.
 
         Raises:
-            OSError: This process may not create groups here, or may not any longer.
+            OSError: This process may not create groups here, or no longer may.
         """
         folders = {parent: os.path.join(parent, name) for parent in dict.fromkeys(self.parents.values())}
         group = Group(self.version, tuple(folders.values()))

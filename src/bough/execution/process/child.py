@@ -124,10 +124,10 @@ class ChildProcess:
         self.killed_by: str | None = None
         self._report = bytearray()
         self._has_listener = False
-        self._exited: asyncio.Future[None] = self._loop.create_future()
-        self._status_closed: asyncio.Future[None] = self._loop.create_future()
+        self._first_process_exited: asyncio.Future[None] = self._loop.create_future()
+        self._status_socket_closed: asyncio.Future[None] = self._loop.create_future()
         self._program_ended: asyncio.Future[None] = self._loop.create_future()
-        for future in (self._exited, self._status_closed):
+        for future in (self._first_process_exited, self._status_socket_closed):
             future.add_done_callback(lambda _: self._check_program_ended())
         self._usage: resource.struct_rusage | None = None
 
@@ -177,13 +177,13 @@ class ChildProcess:
 
     def stop(self, reason: str) -> None:
         """Stop the whole tree. Only the reason of the first call is recorded."""
-        if self._exited.done():
+        if self._first_process_exited.done():
             return
         if self.killed_by is None:
             self.killed_by = reason
         if self._status.fileno() >= 0:
             self._status.shutdown(socket.SHUT_WR)
-        # Not at once: on the closed socket, the first process kills and reaps its tree in order.
+        # Later, because the first process kills and reaps its tree in order when the socket is closed.
         self._loop.call_later(self._launch.kill_after_seconds, self._kill)
 
     def _start(self, stdout: Pipe, stderr: Pipe) -> None:
@@ -247,7 +247,7 @@ class ChildProcess:
         await self._kill_leftovers()
 
     async def _wait_for_exit(self, pipes: tuple[Pipe, Pipe]) -> None:
-        """Wait until the first process has exited, at most `GRACE_SECONDS`; then as long until all output is read."""
+        """Wait for the first process, which is killed after `GRACE_SECONDS`; then as long again for unread output."""
         timer = self._loop.call_later(GRACE_SECONDS, self._kill)
         await self._wait_for_first_process()
         timer.cancel()
@@ -257,19 +257,21 @@ class ChildProcess:
 
     def _wait_for_first_process(self) -> asyncio.Future[Any]:
         """Wait until the first process has exited and the status socket is closed."""
-        return asyncio.gather(self._exited, self._status_closed)
+        return asyncio.gather(self._first_process_exited, self._status_socket_closed)
 
     def _check_program_ended(self) -> None:
         """Mark the program as ended if the first process has reported the program's end or has exited itself."""
         reported = self._launch.reports_last and ExitReport.parse(bytes(self._report)).wait_status is not None
-        if not self._program_ended.done() and (reported or (self._exited.done() and self._status_closed.done())):
+        if not self._program_ended.done() and (
+            reported or (self._first_process_exited.done() and self._status_socket_closed.done())
+        ):
             self._program_ended.set_result(None)
 
     async def _kill_leftovers(self) -> None:
         """Kill processes that outlive the program, in sandboxes whose first process does not kill them."""
 
     def _kill(self) -> None:
-        if not self._exited.done():
+        if not self._first_process_exited.done():
             # Not `Popen.send_signal`: it may reap a process that has just exited, and `_reap` would miss its usage.
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
@@ -302,8 +304,8 @@ class ChildProcess:
         if self._status.fileno() >= 0:
             self._loop.remove_reader(self._status)
             self._status.close()
-        if not self._status_closed.done():
-            self._status_closed.set_result(None)
+        if not self._status_socket_closed.done():
+            self._status_socket_closed.set_result(None)
 
     def _reap(self) -> None:
         """Collect the exit status and resource usage of the first process, when it has exited."""
@@ -316,7 +318,7 @@ class ChildProcess:
         self._loop.remove_reader(self._pidfd)
         os.close(self._pidfd)
         self._process.returncode = os.waitstatus_to_exitcode(status)
-        self._exited.set_result(None)
+        self._first_process_exited.set_result(None)
         self._loop.call_later(GRACE_SECONDS, self._close_status)
 
     def _get_final_report(self) -> ExitReport:

@@ -27,7 +27,7 @@ _PRIVATE: Final = ("/tmp", "/dev/shm")  # noqa: S108
 """The mount points of a run's private file systems in memory, on rungs that can create them."""
 
 _UNCOUNTED_SOCKETS: Final = 64
-"""This many sockets count as empty: event loops and process pools have a few."""
+"""The buffers of this many sockets are not counted, because event loops and process pools have a few."""
 
 _TMPFS: Final = 0x01021994
 
@@ -61,7 +61,7 @@ class DiskUse:
     @property
     def socket_bytes(self) -> int:
         """The maximum size of the buffers of the run's sockets."""
-        return max(0, self.socket_count - _UNCOUNTED_SOCKETS) * _buffer_bytes()
+        return max(0, self.socket_count - _UNCOUNTED_SOCKETS) * _read_buffer_bytes()
 
     def measure(self) -> int:
         """Complete a pass and return its bytes. Blocks; O(entries)."""
@@ -110,7 +110,7 @@ class DiskUse:
             for identity, size in self._list_mapped_deleted(member):
                 if identity[0] in devices:
                     blocks_by_identity.setdefault(identity, size)
-        # A descriptor is normally in flight for microseconds. One found in two measurements in a row is stored there.
+        # A descriptor is normally in flight for microseconds. One in two successive measurements is kept there.
         stuck_count = sum(
             min(in_flight[number], self._earlier_in_flight[number])
             for number in (in_flight.keys() & self._earlier_in_flight.keys()) - exclude
@@ -137,7 +137,7 @@ class DiskUse:
         return 0
 
     def _iterate_sizes(self) -> Iterator[int]:
-        """Yield the bytes of each entry below the folders, without other file systems mounted there."""
+        """Yield the bytes of each entry below the folders, except on other file systems that are mounted there."""
         for folder in self._folders:
             with suppress(FileNotFoundError), open_descriptor(folder) as root:
                 device = os.fstat(root).st_dev
@@ -148,9 +148,9 @@ class DiskUse:
                     on_error=ignore_error,
                 )
                 for entry in entries:
-                    yield self._entry_bytes(entry.state)
+                    yield self._measure_entry(entry.state)
 
-    def _entry_bytes(self, state: os.stat_result) -> int:
+    def _measure_entry(self, state: os.stat_result) -> int:
         """Return the bytes that an entry adds to the disk use."""
         size = state.st_blocks * 512
         if stat.S_ISDIR(state.st_mode):
@@ -214,7 +214,7 @@ def _is_in_memory(path: str) -> bool:
 
 
 @cache
-def _buffer_bytes() -> int:
+def _read_buffer_bytes() -> int:
     """Return the maximum size of one socket's buffer, which the system-call filter lets no program raise."""
     numbers = read_numbers("/proc/sys/net/core/wmem_default")
     return numbers[0] if numbers else 212_992

@@ -1,7 +1,7 @@
 """Guarded names, which no run may change or create in a workspace.
 
-Existing files and folders with such a name are found before a run, and mounted read-only by the rungs. The creation of
-a missing one could only be prevented by placeholders in people's folders. So a new one is renamed as soon as all
+Existing files and folders with such a name are found before a run, and mounted read-only by the rungs. Only
+placeholders in people's folders could prevent a run from creating such a name. So a new one is renamed as soon as all
 processes of the run have ended.
 """
 
@@ -212,6 +212,7 @@ class _GuardedWalk:
         self._names = guards.names | guards.top | {path.rpartition("/")[2].casefold() for path in guards.paths}
         self._earlier_unreadable = None if before is None else before.unreadable
         self._earlier_identities = None if before is None else {entry.identity for entry in before.entries}
+        # Before a run, all repository names in the root are guarded, in case the root is a bare repository.
         self._root_was_repository = before is None or any(entry.path == "HEAD" for entry in before.entries)
         self.unreadable: set[FileIdentity] = set()
 
@@ -254,7 +255,7 @@ class _GuardedWalk:
             return self._open_unreadable(fd, name)
 
     def _open_unreadable(self, parent_fd: int, name: str) -> int:
-        """Open a folder that its owner, this process, may not read: a run can set such a mode to hide the content.
+        """Make a folder readable again and open it: a run can set a mode that hides its content.
 
         Raises:
             PermissionError: The run has not ended yet, or the folder was unreadable before it.

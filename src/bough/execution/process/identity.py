@@ -1,6 +1,6 @@
 """Choose the user of a run.
 
-- If the caller is an ordinary user: this user, in a user namespace that maps no other.
+- If the caller is an ordinary user: this user, in a user namespace that maps no other user.
 - If the caller is root and the workspace is new: an unprivileged uid that no other run and no person has.
 - If the caller is root and the workspace belongs to a person: that person's uid.
 - If the caller is root and the workspace belongs to root: the uid to which the folder is lent; see `lend`.
@@ -52,23 +52,23 @@ def identity_for(workspace: str | None) -> Identity:
     if os.geteuid() != 0:
         return Identity()
     if workspace is None:
-        uid = free_uid()
+        uid = choose_free_uid()
         return Identity(uid, uid)
     state = os.stat(workspace)
     # A folder that already belongs to this uid is lent again, so that it is returned: its lender may have been killed.
-    uid = uid_for_loan(state, workspace)
+    uid = choose_loan_uid(state, workspace)
     if state.st_uid in (0, uid):
         return Identity(uid, uid, lent=True)
     return Identity(state.st_uid, state.st_gid)
 
 
-def free_uid() -> int:
+def choose_free_uid() -> int:
     """Return a random unused uid, from a reserved range or from the highest that this user namespace maps."""
-    first, count = _free_uids()
-    return first + secrets.randbelow(count)
+    first_uid, count = _find_free_uids()
+    return first_uid + secrets.randbelow(count)
 
 
-def uid_for_loan(state: os.stat_result, workspace: str) -> int:
+def choose_loan_uid(state: os.stat_result, workspace: str) -> int:
     """Return the uid to which a folder of root is lent. It is always the same uid for the same folder.
 
     Args:
@@ -78,26 +78,26 @@ def uid_for_loan(state: os.stat_result, workspace: str) -> int:
     Raises:
         SandboxUnavailable: This user namespace maps uid 0 only.
     """
-    first, count = _free_uids()
-    if first == 0:
+    first_uid, count = _find_free_uids()
+    if first_uid == 0:
         raise SandboxUnavailable(
             f"{workspace} belongs to root, and this machine has no other user that can run a script.",
             hint=f"Give the folder to an ordinary user: chown -R nobody {workspace}",
         )
     digest = hashlib.blake2b(b"%d:%d" % (state.st_dev, state.st_ino), digest_size=8).digest()
-    return first + int.from_bytes(digest) % count
+    return first_uid + int.from_bytes(digest) % count
 
 
-def _free_uids() -> tuple[int, int]:
+def _find_free_uids() -> tuple[int, int]:
     """Return the first unused uid, and the number of consecutive unused uids."""
-    highest_uid = _highest_mapped_uid()
+    highest_uid = _find_highest_uid()
     if highest_uid >= _FIRST_UID + _UID_COUNT:
         return _FIRST_UID, _UID_COUNT
     count = max(1, min(4096, highest_uid // 8))
     return max(0, highest_uid - count + 1), count
 
 
-def _highest_mapped_uid() -> int:
+def _find_highest_uid() -> int:
     """Return the highest uid of this user namespace; the usual maximum if that is unknown."""
     try:
         with open("/proc/self/uid_map") as source:

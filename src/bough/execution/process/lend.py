@@ -55,7 +55,7 @@ class Lender:
             if loan is None:
                 loan = self._loans[workspace] = _Loan(workspace, uid, self._get_folder())
                 try:
-                    loan.change_owners(_make_lender(uid), skip=guarded)
+                    loan.change_owners(_make_lend_function(uid), skip=guarded)
                 except BaseException:
                     self._end_loan(loan)
                     raise
@@ -135,7 +135,7 @@ class _Loan:
         self.stop_timer()
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self.change_owners(_make_returner(self._uid, os.fstat(self._fd).st_gid), skip=frozenset())
+            self.change_owners(_make_return_function(self._uid, os.fstat(self._fd).st_gid), skip=frozenset())
         except OSError:
             # Another process has the lock, or the folder does not exist any more. The next loan restores the owners.
             pass
@@ -144,11 +144,11 @@ class _Loan:
             os.close(self._fd)
 
 
-def _make_lender(uid: int) -> Callable[[int, str, os.stat_result], None]:
+def _make_lend_function(uid: int) -> Callable[[int, str, os.stat_result], None]:
     """Return a function that changes the owner of an entry from root to `uid`, if that is safe."""
 
-    def change(parent_fd: int, name: str, entry: os.stat_result) -> None:
-        if entry.st_uid == 0 and _can_change_owner(entry):
+    def change(parent_fd: int, name: str, entry_stat: os.stat_result) -> None:
+        if entry_stat.st_uid == 0 and _can_change_owner(entry_stat):
             _chown_checked(parent_fd, name, uid)
 
     return change
@@ -158,28 +158,28 @@ def _chown_checked(parent_fd: int, name: str, uid: int) -> None:
     """Change the owner through a descriptor, after a second check: a run may replace the file with that name."""
     fd = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent_fd)
     try:
-        state = os.fstat(fd)
-        if state.st_uid == 0 and _can_change_owner(state):
+        entry_stat = os.fstat(fd)
+        if entry_stat.st_uid == 0 and _can_change_owner(entry_stat):
             os.chown(f"/proc/self/fd/{fd}", uid, -1)
     finally:
         os.close(fd)
 
 
-def _can_change_owner(entry: os.stat_result) -> bool:
+def _can_change_owner(entry_stat: os.stat_result) -> bool:
     """Whether an entry is a folder, or a file that gives its new owner no further rights."""
-    if stat.S_ISDIR(entry.st_mode):
+    if stat.S_ISDIR(entry_stat.st_mode):
         return True
-    is_device = stat.S_ISCHR(entry.st_mode) or stat.S_ISBLK(entry.st_mode)
-    return not is_device and entry.st_nlink == 1 and not entry.st_mode & (stat.S_ISUID | stat.S_ISGID)
+    is_device = stat.S_ISCHR(entry_stat.st_mode) or stat.S_ISBLK(entry_stat.st_mode)
+    return not is_device and entry_stat.st_nlink == 1 and not entry_stat.st_mode & (stat.S_ISUID | stat.S_ISGID)
 
 
-def _make_returner(uid: int, gid: int) -> Callable[[int, str, os.stat_result], None]:
+def _make_return_function(uid: int, gid: int) -> Callable[[int, str, os.stat_result], None]:
     """Return a function that changes the owner of an entry from `uid` to root, and its group from `uid` to `gid`."""
 
-    def change(parent_fd: int, name: str, entry: os.stat_result) -> None:
-        if entry.st_uid == uid or entry.st_gid == uid:
-            owner = 0 if entry.st_uid == uid else -1
-            group = gid if entry.st_gid == uid else -1
+    def change(parent_fd: int, name: str, entry_stat: os.stat_result) -> None:
+        if entry_stat.st_uid == uid or entry_stat.st_gid == uid:
+            owner = 0 if entry_stat.st_uid == uid else -1
+            group = gid if entry_stat.st_gid == uid else -1
             os.chown(name, owner, group, dir_fd=parent_fd, follow_symlinks=False)
 
     return change

@@ -38,10 +38,10 @@ async def run_process(
     """
     workspace = await prepare_workspace(plan, run_directory, identity)
     group = DelayedGroup(lambda: run_directory.new_group(plan.request.limits))
-    proxy = AllowListProxy(plan.rules)
+    proxy = AllowListProxy(plan.domain_rules)
     try:
-        launch = replace(make_launch(plan, workspace), on_listener=proxy.serve if plan.rules else None)
-        ended, (collected, memory_ran_out) = await make_child(launch).run(
+        launch = replace(make_launch(plan, workspace), on_listener=proxy.serve if plan.domain_rules else None)
+        process_end, (collected, memory_ran_out) = await make_child(launch).run(
             timeout_seconds=plan.timeout_seconds,
             watch=lambda child: watch(child, plan, workspace, group=group),
             collect_output=lambda: finish(asyncio.to_thread(_collect_and_remove, plan, workspace, group)),
@@ -51,7 +51,7 @@ async def run_process(
         raise
     finally:
         await proxy.close()
-    return build_result(plan, ended, collected, isolation=isolation, memory_ran_out=memory_ran_out)
+    return build_result(plan, process_end, collected, isolation=isolation, memory_ran_out=memory_ran_out)
 
 
 def _collect_and_remove(plan: Plan, workspace: Workspace, group: DelayedGroup) -> tuple[Collected, bool]:

@@ -76,7 +76,7 @@ class AllowListProxy:
         self._server = await asyncio.start_server(self._handle_connection, sock=listener, limit=_HEAD_BYTES)
 
     async def _handle_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Forward the request of a connection, or respond with the status of its refusal; then close the connection."""
+        """Forward the request of a connection, or respond with the status of the refusal; then close the connection."""
         task = asyncio.current_task()
         if len(self._connections) >= MAX_CONNECTIONS or task is None:
             writer.close()
@@ -205,8 +205,8 @@ def _rebuild_request(request: h11.Request, host: str, port: int, path: str) -> h
     if any(name == b"transfer-encoding" for name, _ in request.headers):
         headers.append((b"transfer-encoding", b"chunked"))
     host_text = f"[{host}]" if ":" in host else host
-    own_headers = [(b"Host", (host_text if port == 80 else f"{host_text}:{port}").encode()), (b"Connection", b"close")]
-    return h11.Request(method=request.method, target=path, headers=[*own_headers, *headers])
+    new_headers = [(b"Host", (host_text if port == 80 else f"{host_text}:{port}").encode()), (b"Connection", b"close")]
+    return h11.Request(method=request.method, target=path, headers=[*new_headers, *headers])
 
 
 async def _forward_body(

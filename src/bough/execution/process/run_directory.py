@@ -36,7 +36,7 @@ class RunDirectory:
         groups: Whether to limit runs by control groups where possible.
 
     Attributes:
-        lender: Lends workspaces of root to the users of runs.
+        lender: Lends root's workspaces to the users of runs.
     """
 
     def __init__(self, *, groups: bool = True) -> None:

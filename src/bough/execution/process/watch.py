@@ -71,22 +71,22 @@ def _find_excess(
 def exceeds_memory(pid: int, limit_bytes: int) -> bool:
     """Whether the descendants of `pid` together use more than `limit_bytes`. Blocks; O(processes).
 
-    The resident size is cheap to read, but counts a shared page once per process. Only if its sum exceeds the limit,
+    The resident size is cheap to read, but counts a shared page once per process. Only if the sum exceeds the limit,
     the expensive proportional size is read, which divides shared pages among their processes.
     """
     pids = list_descendants(pid)
-    if sum(_resident_bytes(pid) for pid in pids) <= limit_bytes:
+    if sum(_read_resident_bytes(pid) for pid in pids) <= limit_bytes:
         return False
-    return sum(_proportional_bytes(pid) for pid in pids) > limit_bytes
+    return sum(_read_proportional_bytes(pid) for pid in pids) > limit_bytes
 
 
-def _resident_bytes(pid: int) -> int:
+def _read_resident_bytes(pid: int) -> int:
     """Return the resident bytes of a process; 0 if it has exited."""
     numbers = read_numbers(f"/proc/{pid}/statm")
     return numbers[1] * _PAGE_BYTES if len(numbers) > 1 else 0
 
 
-def _proportional_bytes(pid: int) -> int:
+def _read_proportional_bytes(pid: int) -> int:
     """Return the resident bytes of a process, with shared pages divided among their processes if that is known."""
     try:
         with open(f"/proc/{pid}/smaps_rollup") as source:
@@ -95,4 +95,4 @@ def _proportional_bytes(pid: int) -> int:
                     return int(line.split()[1]) * 1024
     except OSError:
         pass
-    return _resident_bytes(pid)
+    return _read_resident_bytes(pid)

@@ -60,7 +60,7 @@ class Workspace:
         try:
             folder = run_directory.new_folder() if folder is None else folder
         except OSError as error:
-            raise _make_unprepared_error(error) from error
+            raise _make_preparation_error(error) from error
         try:
             # Before the state of the files is recorded: a change of owner changes the ctime, and files would differ.
             if identity.lent and identity.uid is not None and plan.workspace is not None:
@@ -71,7 +71,7 @@ class Workspace:
                 release()
             run_directory.remove(folder)
             if isinstance(error, OSError):
-                raise _make_unprepared_error(error) from error
+                raise _make_preparation_error(error) from error
             raise
 
     @classmethod
@@ -130,7 +130,7 @@ class Workspace:
             _make_folder(self.exchange, 0o700, self.identity)
             _make_folder(self.empty, 0o755)
         except OSError as error:
-            raise _make_unprepared_error(error) from error
+            raise _make_preparation_error(error) from error
 
     def prepare_next(self, plan: Plan) -> Workspace:
         """Write code and input files of the session's next run into these folders; return the workspace of that run.
@@ -146,7 +146,7 @@ class Workspace:
             earlier_files, guarded = _write_inputs(self.work, plan, self.identity)
             return replace(self, earlier_files=earlier_files, guarded=guarded)
         except OSError as error:
-            raise _make_unprepared_error(error) from error
+            raise _make_preparation_error(error) from error
 
     def collect(self, plan: Plan) -> Collected:
         """Return the new and changed files in `/work`, and rename new guarded files. Blocks; O(entries).
@@ -174,7 +174,7 @@ class Workspace:
                 return replace(collected, skipped=(*collected.skipped, *renamed), changed=changed)
         except OSError as error:
             raise ExecutorError(
-                f"The workspace was removed during the run: {error.strerror}.", hint="Remove it after the run only."
+                f"The workspace was removed during the run: {error.strerror}.", hint="Remove it only after the run."
             ) from error
 
     def remove(self) -> None:
@@ -185,7 +185,7 @@ class Workspace:
             self.run_directory.remove(self.folder)
 
 
-def stale_workspace_error() -> Conflict:
+def make_stale_workspace_error() -> Conflict:
     """Return the error for a workspace in which a file was replaced between the check and the start of a run."""
     return Conflict("The workspace changed while it was being mounted; nothing was run.", hint="Run it again.")
 
@@ -199,7 +199,7 @@ def _make_folder(path: str, mode: int, identity: Identity | None = None) -> None
         os.chown(path, *identity.owner)
 
 
-def _make_unprepared_error(error: OSError) -> ExecutorError:
+def _make_preparation_error(error: OSError) -> ExecutorError:
     """Return the error for folders that could not be created or written."""
     return ExecutorError(
         f"The workspace could not be prepared: {error.strerror}.",
@@ -228,7 +228,7 @@ def _write_inputs(work: str, plan: Plan, identity: Identity) -> tuple[FolderSnap
     with open_descriptor(work) as root:
         root_identity = identify(os.fstat(root))
         if plan.file_identities.get(WORK, root_identity) != root_identity:
-            raise stale_workspace_error()
+            raise make_stale_workspace_error()
         for file in plan.request.input_files:
             write_file(root, file, owner=identity.owner)
         depth = plan.request.limits.output_depth

@@ -20,7 +20,7 @@ from bough.execution.destination import PORT
 from bough.execution.gaps import list_gaps
 from bough.execution.process.child import CONF, CONTROL, STATUS, Launch, open_in_memory
 from bough.execution.process.disk_use import max_names
-from bough.execution.process.identity import Identity, free_uid, identity_for
+from bough.execution.process.identity import Identity, choose_free_uid, identity_for
 from bough.execution.process.workspace import Workspace
 from bough.execution.request import CODE_FOLDER, HOME, WORK, Plan
 from bough.execution.sandbox.rung import (
@@ -34,7 +34,7 @@ from bough.execution.sandbox.rung import (
     list_interpreters,
     read_first_sources,
 )
-from bough.execution.sandbox.seccomp import PROGRAM_PID, SECCOMP_INSTALL, filter_program
+from bough.execution.sandbox.seccomp import PROGRAM_PID, SECCOMP_INSTALL, build_filter
 
 _SYSTEM_FOLDERS = (
     "/usr",
@@ -59,10 +59,10 @@ _INSIDE = "/run/bough/inside"
 _RUNS = "/run/bough/runs"
 _EMPTY = "/run/bough/empty"
 _ZYGOTE_WORKSPACE = "/run/bough/workspace"
-"""Where a zygote has the workspace, which each of its runs mounts at `/work`."""
+"""The mount point of the workspace in a zygote, from which each run mounts it at `/work`."""
 
 _ZYGOTE_MOUNTS = "/run/bough/mounts"
-"""Where a zygote has the sources of mounts below `/work`, by their number."""
+"""The folder in a zygote with the sources of mounts below `/work`, named by number."""
 
 _SESSION_FDS = 16
 """How many descriptors a session needs in addition to those of the program."""
@@ -96,12 +96,12 @@ class BubblewrapRung:
         if bwrap is None:
             return self._report_missing("The program bwrap is not in PATH.", "apt-get install bubblewrap")
         try:
-            self._filter = filter_program()
-            self._network_filter = filter_program(network=True)
+            self._filter = build_filter()
+            self._network_filter = build_filter(network=True)
         except (ImportError, RuntimeError):
             return self._report_missing("libseccomp or pyseccomp is missing.", SECCOMP_INSTALL)
         self._bwrap = bwrap
-        self._supported_options = _find_known_options(bwrap)
+        self._supported_options = _find_newer_options(bwrap)
         failure = ""
         for interpreter in self.interpreters:
             self._interpreter = interpreter
@@ -117,7 +117,7 @@ class BubblewrapRung:
 
     def _try_interpreter(self) -> str:
         """Compile the first process in a sandbox with the interpreter; return the error, or an empty string."""
-        identity = Identity(free_uid(), free_uid()) if os.geteuid() == 0 else Identity()
+        identity = Identity(choose_free_uid(), choose_free_uid()) if os.geteuid() == 0 else Identity()
         filter_fd = open_in_memory(self._filter, "bough-filter")
         argv = [
             *self._isolation_options(identity, filter_fd),
@@ -235,8 +235,8 @@ class BubblewrapRung:
     def _warm_mount_options(self, plan: Plan, folder: str) -> list[str]:
         """Return the options for the mounts of a zygote.
 
-        Mounts outside of `/work` are mounted at their targets. The workspace and mounts below `/work` are mounted where
-        each run finds them to mount them again.
+        Mounts outside of `/work` are mounted at their targets. The workspace and mounts below `/work` are mounted
+        elsewhere, and each run mounts them again at their targets.
         """
         options = [*_inside_options(), "--bind", folder, _RUNS]
         for folder_inside in (WORK, CODE_FOLDER, _EMPTY):
@@ -253,7 +253,7 @@ class BubblewrapRung:
     def warm_configuration(self, plan: Plan, workspace: Workspace) -> dict[str, object]:
         """Return the configuration of `plan` for `inside/zygote.py`."""
         run_folder = f"{_RUNS}/{os.path.basename(workspace.folder)}"
-        # (source, target, whether it is read-only) of each
+        # (source, target, whether it is read-only) of each mount
         binds = [(_ZYGOTE_WORKSPACE if plan.workspace is not None else f"{run_folder}/work", WORK, False)]
         binds.append((f"{run_folder}/code", CODE_FOLDER, True))
         hidden = [_RUNS, *([] if plan.workspace is None else [_ZYGOTE_WORKSPACE])]
@@ -311,7 +311,7 @@ class BubblewrapRung:
 
 
 def _capability_options(capabilities: Sequence[str]) -> list[str]:
-    """Return the options that drop all capabilities except these."""
+    """Return the options that drop all capabilities except `capabilities`."""
     options = ["--cap-drop", "ALL"]
     for name in capabilities:
         options += ["--cap-add", name]
@@ -380,7 +380,7 @@ def resource_limits(plan: Plan, *, count_processes: bool) -> dict[str, int]:
 
     Args:
         count_processes: Whether to limit processes, which the kernel counts per user; only if no other run has the
-            user.
+            same user.
     """
     limits = plan.request.limits
     rlimits = {
@@ -397,8 +397,8 @@ def _choose_memory_limit(plan: Plan) -> str:
     return "DATA" if plan.python is None and plan.argv[0].rsplit("/", 1)[-1] == "node" else "AS"
 
 
-def _find_known_options(bwrap: str) -> tuple[str, ...]:
-    """Return the options to use that only newer versions of bubblewrap have, if this one has them."""
+def _find_newer_options(bwrap: str) -> tuple[str, ...]:
+    """Return the options to add if this bubblewrap is new enough to have them."""
     try:
         completed = subprocess.run([bwrap, "--help"], capture_output=True, timeout=_PROBE_SECONDS, env={}, check=False)  # noqa: S603
     except (OSError, subprocess.TimeoutExpired):

@@ -33,7 +33,7 @@ from bough.execution.sandbox.rung import (
     find_conditions,
     list_interpreters,
 )
-from bough.execution.sandbox.seccomp import SECCOMP_INSTALL, filter_program
+from bough.execution.sandbox.seccomp import SECCOMP_INSTALL, build_filter
 
 _READABLE_PATHS = (
     "/usr",
@@ -61,8 +61,8 @@ class LandlockRung:
     Each run has its own supervisor, a process outside of the sandbox.
 
     Attributes:
-        makes_mounts: Whether a supervisor can create mounts; set by the probe. If it cannot, names in a writable folder
-            that are read-only can be written through a link.
+        makes_mounts: Whether a supervisor can create mounts; set by the probe. If it cannot, read-only
+            files in a writable folder can be changed through a link.
     """
 
     name: str = "sandlock"
@@ -82,7 +82,7 @@ class LandlockRung:
         if _find_package_folder() is None:
             return self._report_missing("The Python package sandlock is not installed.", "pip install sandlock")
         try:
-            self._filter = filter_program(host_paths=True, read_only_mounts=False)
+            self._filter = build_filter(host_paths=True, read_only_mounts=False)
         except (ImportError, RuntimeError):
             return self._report_missing("libseccomp or pyseccomp is missing.", SECCOMP_INSTALL)
         failure = ""
@@ -91,7 +91,7 @@ class LandlockRung:
             failure = self._try_interpreter()
             if not failure:
                 if self.makes_mounts:
-                    self._filter = filter_program(host_paths=True)
+                    self._filter = build_filter(host_paths=True)
                 gaps = list_gaps(self.name, conditions=find_conditions(mounts=self.makes_mounts))
                 return RungReport(name=self.name, isolation=self.isolation, works=True, gaps=gaps)
         reason = failure.strip().splitlines()[-1]
@@ -102,7 +102,7 @@ class LandlockRung:
 
     def _try_interpreter(self) -> str:
         """Compile the first process in a sandbox with the interpreter; return the error, or an empty string."""
-        argv = [*_supervisor_command(), "probe", self._interpreter.path, self._interpreter.folder or "", PREPARE]
+        argv = [*_make_supervisor_command(), "probe", self._interpreter.path, self._interpreter.folder or "", PREPARE]
         try:
             completed = subprocess.run(  # noqa: S603
                 argv, capture_output=True, timeout=_PROBE_SECONDS, env=SUPERVISOR_ENVIRONMENT, check=False
@@ -128,7 +128,7 @@ class LandlockRung:
             _check_reachable([workspace.folder, workspace.work, *(mount.source for mount in plan.mounts)])
         limits = plan.request.limits
         conf = {
-            "program": {**_program_configuration(plan), "filter": self._filter, "site": self._prepared.site},
+            "program": {**_make_program_configuration(plan), "filter": self._filter, "site": self._prepared.site},
             "code": self._prepared.code,
             "init": [
                 self._interpreter.path,
@@ -150,7 +150,7 @@ class LandlockRung:
             "boundary": self._make_boundary(plan, workspace),
         }
         return Launch(
-            argv=[*_supervisor_command(), "start", CONF, STATUS],
+            argv=[*_make_supervisor_command(), "start", CONF, STATUS],
             configuration=conf,
             stdin=plan.stdin,
             limits=plan.request.limits,
@@ -188,7 +188,7 @@ def _find_missing_parents(targets: set[str]) -> set[str]:
     return {folder for folder in parents - targets if not os.path.exists(folder)}
 
 
-def _program_configuration(plan: Plan) -> dict[str, object]:
+def _make_program_configuration(plan: Plan) -> dict[str, object]:
     """Return the configuration for `inside/init.py`, without the limits that sandlock applies."""
     conf = configuration(plan, Identity())
     conf["unreachable"] = False  # sandlock refuses the call that makes a process unreachable
@@ -218,11 +218,11 @@ def _find_package_folder() -> str | None:
     return None if module_spec is None or module_spec.origin is None else str(Path(module_spec.origin).parent.parent)
 
 
-def _supervisor_command() -> list[str]:
+def _make_supervisor_command() -> list[str]:
     """Return the beginning of a supervisor's command line. It runs in the Python that runs bough."""
     return [sys.executable, "-I", "-S", f"{INSIDE}/confine.py", str(_find_package_folder())]
 
 
 def make_serving_command() -> list[str]:
     """Return the command line of the process that forks supervisors, without the number of its control socket."""
-    return [*_supervisor_command(), "serve"]
+    return [*_make_supervisor_command(), "serve"]

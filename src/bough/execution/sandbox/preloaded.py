@@ -1,6 +1,6 @@
 """A process that has imported sandlock and forks a supervisor for each run.
 
-This import is most of the time that a supervisor takes to start. Until the process is ready, and whenever it fails, a
+This import takes most of a supervisor's start. Until the process is ready, and whenever it fails, a
 run starts its own supervisor.
 """
 
@@ -89,7 +89,7 @@ class PreloadedSupervisor:
                 self._send([*fds, other_end.fileno()])
             own_end.settimeout(_ANSWER_SECONDS)
             pid, pidfd = _receive_process(own_end)
-            own_end.send(b"g")  # a supervisor exits without it, so that no run is started a second time
+            own_end.send(b"g")  # without it the supervisor exits, so that no run is started twice
         except OSError as error:
             own_end.close()
             if not isinstance(error, BlockingIOError):
@@ -201,7 +201,7 @@ class ForkedChild(ChildProcess):
         self._finish_if_ended()
 
     def _read_usage(self) -> None:
-        """Read the resource usage of the supervisor; at the end of the socket, it is never reported."""
+        """Read the resource usage of the supervisor. It stays unknown if the socket ends first."""
         assert self._forked is not None  # noqa: S101 - registered after the fork
         try:
             data = self._forked.connection.recv(64)
@@ -222,12 +222,12 @@ class ForkedChild(ChildProcess):
         """Mark the supervisor as exited when it has exited and its usage is final, in whichever order."""
         if self._has_exited and self._usage_is_final and self._forked is not None:
             os.close(self._forked.pidfd)
-            self._exited.set_result(None)
+            self._first_process_exited.set_result(None)
             self._loop.call_later(GRACE_SECONDS, self._close_status)
 
     def _kill(self) -> None:
         if self._forked is None:
             super()._kill()
-        elif not self._exited.done():
+        elif not self._first_process_exited.done():
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._forked.pidfd, signal.SIGKILL)

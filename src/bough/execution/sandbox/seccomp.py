@@ -1,9 +1,9 @@
 """The system-call filter of a sandbox, as a BPF program.
 
-Namespaces hide the machine's objects. The filter makes kernel code unreachable that scripts do not need and that
-escapes exploit. The allowlist filter passes the calls in `ALLOWED` and `_REFUSED` to the refusing filter, which refuses
-calls by name or by arguments, with the errors that programs expect. A refused call returns an error and never kills the
-program, so a program that only tries it continues.
+Namespaces hide the machine's objects. The filter blocks the kernel code that scripts do not need and that attacks on
+sandboxes exploit. The allowlist filter passes the calls in `ALLOWED` and `_REFUSED` to the refusing filter, which
+refuses calls by name or by arguments, with the errors that programs expect. A refused call returns an error and never
+kills the program, so a program that merely tries a call continues.
 """
 
 from __future__ import annotations
@@ -212,7 +212,7 @@ _CHECK_BY_CALL: Final = {
     "setpriority": 1,
     "ioprio_set": 2,
 }
-"""Calls that set limits or priorities of a process by its pid, which may be any process if there is no namespace.
+"""Calls that set limits or priorities of a process by its pid. Without a pid namespace, that may be any process.
 
 The values are indices of the checks in `_make_own_process_filter`.
 """
@@ -274,7 +274,7 @@ _FLAG_REQUESTS: Final = (0x40086602, 0x40046602, 0x401C5820)
 """FS_IOC_SETFLAGS, FS_IOC32_SETFLAGS, FS_IOC_FSSETXATTR: requests of `ioctl` that change the flags of an open file."""
 
 
-def filter_program(*, network: bool = False, host_paths: bool = False, read_only_mounts: bool = True) -> bytes:
+def build_filter(*, network: bool = False, host_paths: bool = False, read_only_mounts: bool = True) -> bytes:
     """Return the filter as BPF instructions for this machine. Takes about a millisecond.
 
     Args:
@@ -297,13 +297,17 @@ def filter_program(*, network: bool = False, host_paths: bool = False, read_only
 
 
 def _make_own_process_filter(seccomp: Any) -> bytes:
-    """Return a filter that refuses to change limits or priorities of another process. Other calls reach its end.
+    """Return a filter that refuses changes to the limits or priorities of another process.
 
-    The next filter is appended to it. It consists of a comparison for each call in `_CHECK_BY_CALL`, a jump to the end,
-    and the checks. It is written by hand, because libseccomp compares an argument only once in a rule. It is short
-    enough for jumps with a distance of one byte.
+    All other calls reach its end, where the caller appends the next filter. It consists of a comparison for each call
+    in `_CHECK_BY_CALL`, a jump to the end, and the checks. It is written by hand, because a rule of libseccomp compares
+    an argument only once. It is short enough for jumps whose distance fits into one byte.
     """
-    checks = [_check_process(None, 0), _check_process(_PRIO_PROCESS, 1), _check_process(_IOPRIO_PROCESS, 1)]
+    checks = [
+        _make_process_check(None, 0),
+        _make_process_check(_PRIO_PROCESS, 1),
+        _make_process_check(_IOPRIO_PROCESS, 1),
+    ]
     offsets = [sum(map(len, checks[:index])) for index in range(len(checks))]
     checks_length = sum(map(len, checks))
     resolved = [(seccomp.resolve_syscall(seccomp.Arch.NATIVE, name), index) for name, index in _CHECK_BY_CALL.items()]
@@ -319,7 +323,7 @@ def _make_own_process_filter(seccomp: Any) -> bytes:
     return b"".join(instructions)
 
 
-def _check_process(which: int | None, argument: int) -> list[tuple[int, int, int, int]]:
+def _make_process_check(which: int | None, argument: int) -> list[tuple[int, int, int, int]]:
     """Return instructions that refuse a call unless its pid argument is the program's, or 0, which is the caller.
 
     Args:
@@ -328,13 +332,13 @@ def _check_process(which: int | None, argument: int) -> list[tuple[int, int, int
         argument: The index of the pid argument.
     """
     refuse = (_RETURN, 0, 0, _ERRNO | errno.EPERM)
-    check_which = [] if which is None else [(_LOAD, 0, 0, _argument_offset(0)), (_JUMP_EQUAL, 1, 0, which), refuse]
+    check_which = [] if which is None else [(_LOAD, 0, 0, _find_argument_offset(0)), (_JUMP_EQUAL, 1, 0, which), refuse]
     compare_pid = [(_JUMP_EQUAL, _TO_END, 0, pid) for pid in (0, PROGRAM_PID)]
-    return [*check_which, (_LOAD, 0, 0, _argument_offset(argument)), *compare_pid, refuse]
+    return [*check_which, (_LOAD, 0, 0, _find_argument_offset(argument)), *compare_pid, refuse]
 
 
-def _argument_offset(argument: int) -> int:
-    """Return the offset of an argument's lower 32 bits in the filter's data; a pid has no more."""
+def _find_argument_offset(argument: int) -> int:
+    """Return the offset of an argument's lower 32 bits in the filter's data. A pid has only 32 bits."""
     return 16 + 8 * argument + (4 if sys.byteorder == "big" else 0)
 
 
@@ -349,7 +353,7 @@ def _make_allowlist_filter(seccomp: Any) -> bytes:
 
 
 def _chain_filters(first: bytes, second: bytes) -> bytes:
-    """Return a filter that passes the calls that `first` allows to `second`."""
+    """Return the two filters as one: `second` decides about the calls that `first` allows."""
     instructions: list[bytes] = []
     count = len(first) // _INSTRUCTION.size
     for position, (code, if_true, if_false, value) in enumerate(_INSTRUCTION.iter_unpack(first)):
@@ -371,6 +375,7 @@ def _make_refusing_filter(seccomp: Any, *, network: bool, host_paths: bool, read
         _refuse(builder, seccomp, _BY_HOST_PATH, errno.ENOSYS)
     if not read_only_mounts:
         _refuse_changes_by_descriptor(builder, seccomp)
+    # Without CLONE_NEWTIME: among the flags of clone, its bit belongs to the exit signal.
     for flag in _NAMESPACE_FLAGS[1:]:
         builder.add_rule(seccomp.ERRNO(errno.EPERM), "clone", seccomp.Arg(0, seccomp.MASKED_EQ, flag, flag))
     for request in _TERMINAL_REQUESTS:
@@ -384,7 +389,7 @@ def _make_refusing_filter(seccomp: Any, *, network: bool, host_paths: bool, read
             condition = seccomp.Arg(mode_argument, seccomp.MASKED_EQ, 0o170000, kind)
             _add_rule(builder, seccomp.ERRNO(errno.EPERM), name, condition)
     _refuse_setuid_files(builder, seccomp)
-    _refuse_hiding(builder, seccomp)
+    _refuse_uncounted_files(builder, seccomp)
     _refuse_sockets(builder, seccomp, network=network)
     return _export(builder, seccomp)
 
@@ -432,8 +437,8 @@ def _refuse_setuid_files(builder: Any, seccomp: Any) -> None:
     _refuse(builder, seccomp, ("openat2",), errno.ENOSYS)
 
 
-def _refuse_hiding(builder: Any, seccomp: Any) -> None:
-    """Refuse files that the measurement of disk use does not find: unnamed files, and those open in one thread only."""
+def _refuse_uncounted_files(builder: Any, seccomp: Any) -> None:
+    """Refuse files that the measurement of disk use cannot find: unnamed ones, and those open in only one thread."""
     unnamed = os.O_TMPFILE & ~os.O_DIRECTORY
     # With the error of a file system that does not support unnamed files; libraries fall back to named ones.
     for name, flags_argument in (("open", 1), ("openat", 2)):
@@ -448,7 +453,7 @@ def _refuse_hiding(builder: Any, seccomp: Any) -> None:
 
 
 def _refuse_sockets(builder: Any, seccomp: Any, *, network: bool) -> None:
-    """Refuse every kind of socket except connected pairs of streams, and, with `network`, TCP over IPv4.
+    """Refuse every socket except connected pairs of streams and, with `network`, TCP over IPv4.
 
     A datagram socket of a pair is refused because it can send data and descriptors to any socket in a mounted folder.
     """

@@ -37,7 +37,7 @@ from bough.execution.process.process import prepare_workspace
 from bough.execution.process.result import build_result
 from bough.execution.process.run_directory import RunDirectory
 from bough.execution.process.watch import watch
-from bough.execution.process.workspace import Workspace, stale_workspace_error
+from bough.execution.process.workspace import Workspace, make_stale_workspace_error
 from bough.execution.request import Plan
 from bough.execution.sandbox.bubblewrap import BubblewrapRung, configuration
 from bough.execution.warm.zygote import Key, make_key
@@ -46,10 +46,10 @@ MAX_KEPT: Final = 8
 IDLE_SECONDS: Final = 600.0
 _START_SECONDS: Final = 20.0
 _MAX_WAIT_SECONDS: Final = 60.0
-"""How long a run waits for a free place if all sessions are busy."""
+"""How long a run waits for a free session if all of them are busy."""
 
 _MAX_REMEMBERED_KEYS: Final = 10_000
-"""For how many keys the reason of a lost state is stored."""
+"""How many reasons for lost states are stored, by key."""
 
 
 class Session:
@@ -82,7 +82,7 @@ class Session:
         self.status, inner_status = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self.calls, inner_calls = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.call_socket_inode = os.fstat(inner_calls.fileno()).st_ino
-        conf = open_in_memory(_marshal(launch), "bough-configuration")
+        conf = open_in_memory(_marshal_configuration(launch), "bough-configuration")
         numbers = {CONF: str(conf), STATUS: str(inner_status.fileno())}
         try:
             self.process = subprocess.Popen(  # noqa: S603, ASYNC220 - bough's own command; starting one takes 2 ms
@@ -209,26 +209,26 @@ class SessionCall(ChildProcess):
 
     def stop(self, reason: str) -> None:
         """End the session, which also ends this run."""
-        if not self._exited.done() and self.killed_by is None:
+        if not self._first_process_exited.done() and self.killed_by is None:
             self.killed_by = reason
             self._session.kill()
 
     def _spawn(self, fds: Descriptors) -> None:
         conf, stdin, stdout, stderr, status = fds
-        source = os.open(os.devnull, os.O_RDONLY) if stdin is None else os.dup(stdin)
+        input_fd = os.open(os.devnull, os.O_RDONLY) if stdin is None else os.dup(stdin)
         try:
-            self._session.send([conf, source, stdout, stderr, status], self._token)
+            self._session.send([conf, input_fd, stdout, stderr, status], self._token)
         finally:
-            os.close(source)
+            os.close(input_fd)
 
     def _read_report(self) -> None:
-        """End the run at the answer: leftover processes may keep the socket open, so it has no end of file."""
+        """End the run when the answer arrives: leftover processes may keep the socket open forever."""
         super()._read_report()
         if self._read_answer().wait_status is not None:
             self._close_status()
 
     def _read_answer(self) -> ExitReport:
-        """Return the report of the interpreter. A wait status without the token is ignored: the code has written it."""
+        """Return the report of the interpreter. A wait status without the token is ignored: the code wrote it."""
         suffix = b" " + self._token
         lines = bytes(self._report).split(b"\n")[:-1]
         valid_lines = [
@@ -237,19 +237,21 @@ class SessionCall(ChildProcess):
         return ExitReport.parse(b"\n".join(valid_lines))
 
     def _close_status(self) -> None:
-        """Close the socket. End the run if it was answered, because the code may close the socket and continue.
+        """Close the socket, and end the run if its answer has arrived.
 
-        Without an answer, the run ends when the session exits or the timeout stops it.
+        The code may close the socket and continue. Without an answer, the run ends when the session exits or the
+        timeout stops it.
         """
         super()._close_status()
         if self._read_answer().wait_status is not None:
-            self._mark_exited()
+            self._mark_ended()
         else:
-            self._session.exited.add_done_callback(lambda _: self._mark_exited())
+            self._session.exited.add_done_callback(lambda _: self._mark_ended())
 
-    def _mark_exited(self) -> None:
-        if not self._exited.done():
-            self._exited.set_result(None)
+    def _mark_ended(self) -> None:
+        """End the run. The session's first process continues; for this run it counts as exited."""
+        if not self._first_process_exited.done():
+            self._first_process_exited.set_result(None)
 
     async def _kill_leftovers(self) -> None:
         """Kill the remaining processes, or wait for the session's end if the run or the interpreter was killed."""
@@ -276,7 +278,7 @@ class Sessions:
     closed after it was idle for `idle_seconds`.
 
     Args:
-        lost: The reasons of lost states, by key. The caller passes the same dict to the next object of this class.
+        lost_reasons: The reasons for lost states, by key. The caller passes the same dict to the next `Sessions`.
         counts: Counts `stateful` runs and started `sessions`.
     """
 
@@ -286,7 +288,7 @@ class Sessions:
         run_directory: RunDirectory,
         *,
         isolation: Isolation,
-        lost: OrderedDict[Key, str],
+        lost_reasons: OrderedDict[Key, str],
         counts: Counter[str],
         max_kept: int = MAX_KEPT,
         idle_seconds: float = IDLE_SECONDS,
@@ -300,7 +302,7 @@ class Sessions:
         self._sessions: OrderedDict[Key, Session] = OrderedDict()
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._locks: dict[Key, asyncio.Lock] = {}
-        self._lost_reasons = lost
+        self._lost_reasons = lost_reasons
         self._key_by_id: dict[str, Key] = {}
         self._starting = 0
         self._slot_freed = asyncio.Event()
@@ -319,7 +321,7 @@ class Sessions:
             self._slot_freed.set()
 
     async def _run(self, plan: Plan) -> CodeExecutionResult:
-        """Run `plan` when earlier runs of its session have ended, again if the interpreter did not start it."""
+        """Run `plan` after the earlier runs of its session; again if the interpreter exited before it started."""
         key = make_key(plan)
         if plan.request.stateful:
             await self._replace_if_changed(plan.request.execution_id or "", key)
@@ -431,7 +433,7 @@ class Sessions:
             # Also when cancelled: the started processes must have ended before the cancellation continues.
             await finish(session.close())
             if f"e {errno.ESTALE}\n".encode() in session.reports:
-                raise stale_workspace_error() from error
+                raise make_stale_workspace_error() from error
             if isinstance(error, OSError | TimeoutError):
                 raise ExecutorError("The interpreter did not start.", hint="Run `bough doctor`.") from error
             raise
@@ -450,7 +452,7 @@ class Sessions:
             conf["argv"] = self._rung.python_command(plan)
         launch = Launch(argv=(), configuration=conf, stdin=plan.stdin, limits=plan.request.limits, env={})
         call = SessionCall(launch, session)
-        ended, collected = await call.run(
+        process_end, collected = await call.run(
             timeout_seconds=plan.timeout_seconds,
             watch=lambda child: watch(child, plan, workspace, group=session.group),
             collect_output=lambda: finish(asyncio.to_thread(workspace.collect, plan)),
@@ -460,10 +462,10 @@ class Sessions:
             raise _InterpreterExitedError
         session.has_run = True
         memory_ran_out = session.group.memory_kills > earlier_kills
-        return build_result(plan, ended, collected, isolation=self._isolation, memory_ran_out=memory_ran_out)
+        return build_result(plan, process_end, collected, isolation=self._isolation, memory_ran_out=memory_ran_out)
 
     def _mark_used(self, key: Key) -> None:
-        """Mark a session as used: it is closed last, and its idle time starts again."""
+        """Record a use of a session: it becomes the last one to be evicted, and its idle time starts again."""
         self._sessions.move_to_end(key)
         if key in self._timers:
             self._timers.pop(key).cancel()
@@ -501,7 +503,7 @@ class Sessions:
             task.add_done_callback(self._closing.discard)
 
 
-def _marshal(launch: Launch) -> bytes:
+def _marshal_configuration(launch: Launch) -> bytes:
     import marshal
 
     return marshal.dumps(dict(launch.configuration), 4)

@@ -55,7 +55,7 @@ class WarmSandboxes:
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._starting: dict[Key, asyncio.Task[None]] = {}
         self._closing: set[asyncio.Task[None]] = set()
-        self._ran_cold: OrderedDict[Key, None] = OrderedDict()
+        self._keys_run_cold: OrderedDict[Key, None] = OrderedDict()
 
     async def run(self, plan: Plan) -> CodeExecutionResult | None:
         """Run `plan` in its zygote. Returns None and runs nothing if the zygote is missing, busy or dead."""
@@ -71,7 +71,7 @@ class WarmSandboxes:
             try:
                 result = await self._run(plan, zygote)
             except Conflict:
-                self._close_in_background(key)  # it still has the mounts of its start, now of other files
+                self._close_in_background(key)  # its mounts show the files that were replaced since its start
                 raise
             if result is None:
                 self._close_in_background(key)
@@ -83,7 +83,7 @@ class WarmSandboxes:
         earlier_kills = zygote.group.memory_kills
         child = WarmChild(zygote.launch(plan, workspace), zygote)
         try:
-            ended, collected = await child.run(
+            process_end, collected = await child.run(
                 timeout_seconds=plan.timeout_seconds,
                 watch=lambda running: watch(running, plan, workspace, group=zygote.group),
                 collect_output=lambda: finish(asyncio.to_thread(_collect_and_remove, plan, workspace)),
@@ -94,7 +94,7 @@ class WarmSandboxes:
                 return None
             raise
         memory_ran_out = zygote.group.memory_kills > earlier_kills
-        return build_result(plan, ended, collected, isolation=self._isolation, memory_ran_out=memory_ran_out)
+        return build_result(plan, process_end, collected, isolation=self._isolation, memory_ran_out=memory_ran_out)
 
     def has(self, plan: Plan) -> bool:
         """Whether there is a zygote for plans like `plan`."""
@@ -104,12 +104,12 @@ class WarmSandboxes:
     def note_cold_run(self, plan: Plan) -> None:
         """Record a run without a zygote. The second one starts a zygote; for a single run it would be a waste."""
         key = make_key(plan)
-        if key in self._ran_cold:
+        if key in self._keys_run_cold:
             self.expect(plan)
             return
-        self._ran_cold[key] = None
-        if len(self._ran_cold) > _MAX_REMEMBERED_KEYS:
-            self._ran_cold.popitem(last=False)
+        self._keys_run_cold[key] = None
+        if len(self._keys_run_cold) > _MAX_REMEMBERED_KEYS:
+            self._keys_run_cold.popitem(last=False)
 
     def expect(self, plan: Plan) -> None:
         """Start a zygote for more runs like `plan` in the background, unless it exists."""
@@ -147,7 +147,7 @@ class WarmSandboxes:
             self._close_in_background(idle_keys[0])  # there is at least one: the new zygote
 
     def _mark_used(self, key: Key) -> None:
-        """Mark a zygote as used: it is closed last, and its idle time starts again."""
+        """Record a use of a zygote: it becomes the last one to be closed, and its idle time starts again."""
         self._zygotes.move_to_end(key)
         if key in self._timers:
             self._timers.pop(key).cancel()

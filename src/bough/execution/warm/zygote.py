@@ -73,7 +73,7 @@ class Zygote:
         folder: The host folder that contains the folders of its runs.
         control: The socket over which it receives its runs.
         busy: Locked during a run.
-        numbers: The numbers of its runs, which name their folders.
+        numbers: Counts its runs; the number of a run is the name of its folder.
     """
 
     rung: WarmRung
@@ -169,7 +169,7 @@ class Zygote:
 
     def close(self) -> None:
         """End the sandbox and remove its folder. Idempotent. Blocks until the sandbox has exited."""
-        self.control.close()  # on which the zygote exits
+        self.control.close()  # makes the zygote exit
         try:
             self.process.wait(1.0)
         except subprocess.TimeoutExpired:
@@ -199,18 +199,19 @@ class WarmChild(ChildProcess):
 
     def _spawn(self, fds: Descriptors) -> None:
         conf, stdin, stdout, stderr, status = fds
-        source = os.open(os.devnull, os.O_RDONLY) if stdin is None else os.dup(stdin)
+        input_fd = os.open(os.devnull, os.O_RDONLY) if stdin is None else os.dup(stdin)
         try:
-            self._zygote.send([conf, source, stdout, stderr, status])
+            self._zygote.send([conf, input_fd, stdout, stderr, status])
             self.sent = True
         finally:
-            os.close(source)
+            os.close(input_fd)
 
     def _kill(self) -> None:
-        if not self._exited.done():
+        if not self._first_process_exited.done():
             self._zygote.kill()
 
     def _close_status(self) -> None:
         super()._close_status()
-        if not self._exited.done():
-            self._exited.set_result(None)
+        # The zygote itself continues, so the end of the status socket ends the run.
+        if not self._first_process_exited.done():
+            self._first_process_exited.set_result(None)

@@ -15,12 +15,12 @@ from bough.guard.shell.call import (
     ShellCall,
     ShellContext,
     WorkBudget,
+    assess_path_word,
     base_name,
-    word_findings,
 )
-from bough.guard.shell.command_rules import RULES, prefix_rule
+from bough.guard.shell.command_rules import RULES, find_prefix_rule
 from bough.guard.shell.parse import Redirect, Script, ShellCommand, parse_shell
-from bough.guard.shell.runners import suffix_findings
+from bough.guard.shell.runners import assess_dangerous_arguments
 from bough.guard.shell.words import Word
 
 _CONTROL_VARIABLES = re.compile(
@@ -79,9 +79,9 @@ def _assess_text(text: str, context: ShellContext) -> Iterator[RiskFinding]:
             yield RiskFinding(Risk.HIGH, f"setting {name} changes the effects of other commands")
     # All assignments and functions apply to all commands, because branches, loops and functions may run in an order
     # that differs from the text.
-    derived = _derive_context(script, context)
+    script_context = _derive_context(script, context)
     for command in script.commands:
-        yield from _assess_command(command, derived)
+        yield from _assess_command(command, script_context)
 
 
 def _derive_context(script: Script, context: ShellContext) -> ShellContext:
@@ -135,7 +135,7 @@ def _assess_command(command: ShellCommand, context: ShellContext) -> Iterator[Ri
 
 def _assess_named(call: ShellCall, typed_name: str) -> Iterator[RiskFinding]:
     """Yield the findings about a command with a known name; `typed_name` includes its folder."""
-    rule = RULES.get(call.name) or prefix_rule(call.name)
+    rule = RULES.get(call.name) or find_prefix_rule(call.name)
     if rule is not None:
         yield from rule(call)
         # `/tmp/ls` is not `ls`: a program outside of the system's folders may do anything.
@@ -146,9 +146,9 @@ def _assess_named(call: ShellCall, typed_name: str) -> Iterator[RiskFinding]:
         return  # the commands of the function's body are assessed separately
     else:
         yield RiskFinding(Risk.UNKNOWN, f"the command {typed_name[:60]!r} is unknown")
-        yield from suffix_findings(call)
+        yield from assess_dangerous_arguments(call)
         # Arguments may be paths, and those of credentials raise the risk. UNKNOWN findings about them add nothing.
-        yield from (finding for finding in call.reads() if finding.risk is not Risk.UNKNOWN)
+        yield from (finding for finding in call.assess_reads() if finding.risk is not Risk.UNKNOWN)
 
 
 def _is_system_program(typed_name: str) -> bool:
@@ -168,6 +168,6 @@ def _assess_redirect(redirect: Redirect, context: ShellContext) -> Iterator[Risk
     if not target.is_known:
         verb = "written" if writes else "read"
         yield RiskFinding(Risk.UNKNOWN, f"the {verb} file depends on {target.text[:60]!r}")
-    yield from word_findings(target, context, write=writes)
+    yield from assess_path_word(target, context, write=writes)
     if writes and not target.text.startswith("/dev/"):
         yield RiskFinding(Risk.MEDIUM, f"writes {target.text[:60]!r}")

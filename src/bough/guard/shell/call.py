@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from bough.guard.paths import path_findings, pattern_findings
+from bough.guard.paths import assess_path, assess_pattern
 from bough.guard.risk import Risk, RiskFinding
 from bough.guard.shell.parse import ShellCommand
 from bough.guard.shell.words import Variables, Word
@@ -25,7 +25,7 @@ class BudgetExceededError(Exception):
 class WorkBudget:
     """The remaining work of one assessment.
 
-    Limits texts with nested commands, for which rules call each other many times; `parse.MAX_BYTES` does not.
+    It bounds nested commands, for which rules call each other many times; `parse.MAX_BYTES` bounds only the text.
     """
 
     remaining: int = 4_000
@@ -49,7 +49,7 @@ class ShellContext:
         bases: Folders that relative paths may start from: the workspace, and folders that `cd` may have entered.
         functions: Names of functions that the text defines.
         budget: Shared by the whole assessment, nested texts included.
-        depth: The number of enclosing commands, as of `sh -c` in `sh -c`.
+        depth: The number of commands that enclose the text: 1 for the inner text of `sh -c '…'`.
         assess_text: Assesses a command line that a command runs, one level deeper.
         assess_command: Assesses a command that another command runs.
     """
@@ -113,36 +113,36 @@ class ShellCall:
         """Operands, and values attached to options: `--file=X`, `if=X`, and `-fX` if X looks like a path."""
         return (*self.operands, *(word for argument in self.args for word in _split_attached(argument)))
 
-    def unknown(self, words: Iterable[Word] | None = None) -> Iterator[RiskFinding]:
+    def assess_unknown_words(self, words: Iterable[Word] | None = None) -> Iterator[RiskFinding]:
         """Yield an UNKNOWN finding for the first word without a known value."""
         for word in self.args if words is None else words:
             if not word.is_known:
                 yield RiskFinding(Risk.UNKNOWN, f"the arguments of `{self.name}` depend on {_shorten(word.text)}")
                 return
 
-    def reads(self, words: Iterable[Word] | None = None) -> Iterator[RiskFinding]:
+    def assess_reads(self, words: Iterable[Word] | None = None) -> Iterator[RiskFinding]:
         """Yield the findings about reading these words as paths; by default all values."""
         yield from self._list_path_findings(self.values if words is None else tuple(words), write=False)
 
-    def writes(self, words: Iterable[Word] | None = None) -> Iterator[RiskFinding]:
+    def assess_writes(self, words: Iterable[Word] | None = None) -> Iterator[RiskFinding]:
         """Yield the findings about creating, changing or deleting these words as paths; by default all operands."""
         yield from self._list_path_findings(self.operands if words is None else tuple(words), write=True)
 
     def _list_path_findings(self, words: tuple[Word, ...], *, write: bool) -> Iterator[RiskFinding]:
-        yield from self.unknown(words)
+        yield from self.assess_unknown_words(words)
         for word in words:
-            yield from word_findings(word, self.context, write=write)
+            yield from assess_path_word(word, self.context, write=write)
 
 
-def word_findings(word: Word, context: ShellContext, *, write: bool) -> Iterator[RiskFinding]:
+def assess_path_word(word: Word, context: ShellContext, *, write: bool) -> Iterator[RiskFinding]:
     """Yield the findings about a word as a path; none for a URL or an unknown word."""
     if not word.is_known or "://" in word.text:
         return
     context.budget.spend(len(context.bases))  # each base costs one `realpath`
-    yield from path_findings(word.text, workspace=context.workspace, bases=context.bases, write=write)
+    yield from assess_path(word.text, workspace=context.workspace, bases=context.bases, write=write)
     if word.is_pattern:
         context.budget.spend(50)  # the cost of listing a folder
-        yield from pattern_findings(word.text, workspace=context.workspace, write=write)
+        yield from assess_pattern(word.text, workspace=context.workspace, write=write)
 
 
 def _split_attached(word: Word) -> Iterator[Word]:

@@ -30,7 +30,7 @@ _HARMLESS_SETTINGS = re.compile(
 )
 
 
-def git(call: ShellCall) -> Iterator[RiskFinding]:
+def assess_git(call: ShellCall) -> Iterator[RiskFinding]:
     """git: global options first, then the subcommand."""
     words = list(call.args)
     while words and words[0].text.startswith("-"):
@@ -50,13 +50,13 @@ def git(call: ShellCall) -> Iterator[RiskFinding]:
 def _assess_global_option(call: ShellCall, option: str, value: Word) -> Iterator[RiskFinding]:
     """Yield the findings about an option that precedes the subcommand."""
     if option == "-C":
-        yield from call.reads([value])
+        yield from call.assess_reads([value])
     elif option in ("-c", "--config-env"):
         key, _, setting = value.text.partition("=")
         yield from _assess_setting(key, setting)
     elif option in ("--git-dir", "--work-tree", "--exec-path"):
         # Counts as writing: git writes objects and refs there, and runs hooks or programs from these folders.
-        yield from call.writes([value])
+        yield from call.assess_writes([value])
 
 
 def _assess_setting(key: str, value: str) -> Iterator[RiskFinding]:
@@ -74,8 +74,8 @@ def _assess_setting(key: str, value: str) -> Iterator[RiskFinding]:
 
 def _assess_subcommand(name: str, call: ShellCall) -> Iterator[RiskFinding]:
     """Yield the findings about a subcommand; `call` has only the arguments that follow it."""
-    yield from call.unknown()
-    yield from call.reads(word for word in call.values if word.is_known)
+    yield from call.assess_unknown_words()
+    yield from call.assess_reads(word for word in call.values if word.is_known)
     if (
         any(
             re.match(r"--(upload-pack|receive-pack|exec|ext-diff|open-files-in-pager|extcmd)|-x$|-O", word.text)
@@ -104,10 +104,10 @@ def _assess_output(call: ShellCall) -> Iterator[RiskFinding]:
     for word in call.args:
         if word.text.startswith("--output="):
             yield RiskFinding(Risk.MEDIUM, "git writes a file")
-            yield from call.writes([Word(word.text.partition("=")[2], word.is_known)])
+            yield from call.assess_writes([Word(word.text.partition("=")[2], word.is_known)])
 
 
-def _push(call: ShellCall) -> Iterator[RiskFinding]:
+def _assess_push(call: ShellCall) -> Iterator[RiskFinding]:
     yield RiskFinding(Risk.MEDIUM, "`git push` sends commits to another machine")
     if call.has("fd", "force", "force-with-lease", "force-if-includes", "delete", "mirror", "prune"):
         yield RiskFinding(Risk.HIGH, "`git push` overwrites or deletes remote branches")
@@ -115,39 +115,39 @@ def _push(call: ShellCall) -> Iterator[RiskFinding]:
         yield RiskFinding(Risk.HIGH, "`git push` overwrites or deletes remote branches")
 
 
-def _reset(call: ShellCall) -> Iterator[RiskFinding]:
+def _assess_reset(call: ShellCall) -> Iterator[RiskFinding]:
     if call.has("", "hard", "merge", "keep"):
         yield RiskFinding(Risk.HIGH, "`git reset` discards uncommitted work")
     yield RiskFinding(Risk.MEDIUM, "`git reset` moves the branch")
 
 
-def _clean(call: ShellCall) -> Iterator[RiskFinding]:
+def _assess_clean(call: ShellCall) -> Iterator[RiskFinding]:
     if call.has("n", "dry-run") and not call.has("f", "force"):
         return
     yield RiskFinding(Risk.HIGH, "`git clean` deletes files that were never committed")
 
 
-def _checkout(call: ShellCall) -> Iterator[RiskFinding]:
+def _assess_checkout(call: ShellCall) -> Iterator[RiskFinding]:
     texts = {word.text for word in call.args}
     if call.has("fB", "force", "discard-changes") or texts & {"--", ".", "./", "*", ":/"}:
         yield RiskFinding(Risk.HIGH, "discards uncommitted work")
     yield RiskFinding(Risk.MEDIUM, "changes the files of the workspace")
 
 
-def _restore(call: ShellCall) -> Iterator[RiskFinding]:
+def _assess_restore(call: ShellCall) -> Iterator[RiskFinding]:
     if call.has("SW", "worktree") or not call.has("", "staged"):
         yield RiskFinding(Risk.HIGH, "`git restore` discards uncommitted work")
     yield RiskFinding(Risk.MEDIUM, "changes the staged files")
 
 
-def _branch(call: ShellCall) -> Iterator[RiskFinding]:
+def _assess_branch(call: ShellCall) -> Iterator[RiskFinding]:
     if call.has("D") or (call.has("d", "delete") and call.has("f", "force")):
         yield RiskFinding(Risk.HIGH, "deletes a branch even if it is not merged")
     elif call.operands or call.has("dmMcCfu", "delete", "move", "copy", "force", "set-upstream-to"):
         yield RiskFinding(Risk.MEDIUM, "changes branches or tags")
 
 
-def _stash(call: ShellCall) -> Iterator[RiskFinding]:
+def _assess_stash(call: ShellCall) -> Iterator[RiskFinding]:
     verb = call.operands[0].text if call.operands else "push"
     if verb in ("drop", "clear"):
         yield RiskFinding(Risk.HIGH, "deletes stashed work")
@@ -155,7 +155,7 @@ def _stash(call: ShellCall) -> Iterator[RiskFinding]:
         yield RiskFinding(Risk.MEDIUM, "moves work to or from the stash")
 
 
-def _config(call: ShellCall) -> Iterator[RiskFinding]:
+def _assess_config(call: ShellCall) -> Iterator[RiskFinding]:
     if call.has("l", "list", "get", "get-all", "get-regexp", "show-origin") or call.operands[:1] == (Word("list"),):
         return
     if call.has("e", "global", "system", "edit"):
@@ -166,45 +166,45 @@ def _config(call: ShellCall) -> Iterator[RiskFinding]:
         yield from _assess_setting(values[0], values[1])
 
 
-def _remote(call: ShellCall) -> Iterator[RiskFinding]:
+def _assess_remote(call: ShellCall) -> Iterator[RiskFinding]:
     if call.operands and call.operands[0].text not in ("show", "get-url"):
         yield RiskFinding(Risk.MEDIUM, "changes the remotes of the repository")
 
 
-def _rebase(call: ShellCall) -> Iterator[RiskFinding]:
+def _assess_rebase(call: ShellCall) -> Iterator[RiskFinding]:
     yield RiskFinding(Risk.MEDIUM, "`git rebase` rewrites commits")
     if call.has("x", "exec"):
         yield RiskFinding(Risk.HIGH, "`git rebase --exec` starts commands")
 
 
-def _worktree(call: ShellCall) -> Iterator[RiskFinding]:
+def _assess_worktree(call: ShellCall) -> Iterator[RiskFinding]:
     verb = call.operands[0].text if call.operands else "list"
     if verb == "remove" and call.has("f", "force"):
         yield RiskFinding(Risk.HIGH, "deletes a working tree with its uncommitted work")
     elif verb != "list":
         yield RiskFinding(Risk.MEDIUM, "changes working trees")
-        yield from call.writes(call.operands[1:])
+        yield from call.assess_writes(call.operands[1:])
 
 
-def _remove(call: ShellCall) -> Iterator[RiskFinding]:
+def _assess_remove(call: ShellCall) -> Iterator[RiskFinding]:
     yield RiskFinding(Risk.MEDIUM, "deletes files")
     if call.has("rf", "force"):
         yield RiskFinding(Risk.HIGH, "deletes folders or changed files")
 
 
 _RULES: Mapping[str, Callable[[ShellCall], Iterator[RiskFinding]]] = {
-    "push": _push,
-    "reset": _reset,
-    "clean": _clean,
-    "checkout": _checkout,
-    "switch": _checkout,
-    "restore": _restore,
-    "branch": _branch,
-    "tag": _branch,
-    "stash": _stash,
-    "config": _config,
-    "remote": _remote,
-    "rebase": _rebase,
-    "worktree": _worktree,
-    "rm": _remove,
+    "push": _assess_push,
+    "reset": _assess_reset,
+    "clean": _assess_clean,
+    "checkout": _assess_checkout,
+    "switch": _assess_checkout,
+    "restore": _assess_restore,
+    "branch": _assess_branch,
+    "tag": _assess_branch,
+    "stash": _assess_stash,
+    "config": _assess_config,
+    "remote": _assess_remote,
+    "rebase": _assess_rebase,
+    "worktree": _assess_worktree,
+    "rm": _assess_remove,
 }

@@ -10,13 +10,13 @@ from bough.guard.shell.call import ShellCall
 from bough.guard.shell.runners import RunnerPrefix, find_command
 
 
-def connect(call: ShellCall) -> Iterator[RiskFinding]:
+def assess_connection(call: ShellCall) -> Iterator[RiskFinding]:
     """Commands that query or fetch."""
     yield RiskFinding(Risk.MEDIUM, f"`{call.name}` uses the network")
-    yield from call.reads(word for word in call.values if word.is_known)
+    yield from call.assess_reads(word for word in call.values if word.is_known)
 
 
-def curl(call: ShellCall) -> Iterator[RiskFinding]:
+def assess_curl(call: ShellCall) -> Iterator[RiskFinding]:
     """curl, wget …: fetching is MEDIUM; sending data or changing something remotely is HIGH."""
     yield RiskFinding(Risk.MEDIUM, f"`{call.name}` uses the network")
     sending_letters = "dFT" if call.name == "curl" else ""
@@ -32,12 +32,12 @@ def curl(call: ShellCall) -> Iterator[RiskFinding]:
     )
     # wget and aria2c write a file without any option.
     if has_output_option or call.name in ("wget", "aria2c"):
-        yield from call.writes(call.values)
+        yield from call.assess_writes(call.values)
     else:
-        yield from call.reads()
+        yield from call.assess_reads()
 
 
-def ssh(call: ShellCall) -> Iterator[RiskFinding]:
+def assess_ssh(call: ShellCall) -> Iterator[RiskFinding]:
     """ssh: a command on another machine is HIGH, and has the findings of a local one."""
     yield RiskFinding(Risk.MEDIUM, "`ssh` uses the network")
     # These options make ssh itself start a local program.
@@ -47,10 +47,10 @@ def ssh(call: ShellCall) -> Iterator[RiskFinding]:
     if words:
         yield RiskFinding(Risk.HIGH, "`ssh` runs a command on another machine")
         yield from call.context.assess_text(" ".join(word.text for word in words), call.context)
-    yield from call.unknown()
+    yield from call.assess_unknown_words()
 
 
-def transfer(call: ShellCall) -> Iterator[RiskFinding]:
+def assess_transfer(call: ShellCall) -> Iterator[RiskFinding]:
     """scp, sftp, rsync: send, receive or delete files."""
     yield RiskFinding(Risk.MEDIUM, f"`{call.name}` writes files")
     if call.has("", "delete", "remove-source-files") or any(word.text.startswith("--delete") for word in call.args):
@@ -61,11 +61,11 @@ def transfer(call: ShellCall) -> Iterator[RiskFinding]:
     if call.operands and re.match(r"[^/]+:", call.operands[-1].text):
         yield RiskFinding(Risk.HIGH, f"`{call.name}` sends files to another machine")
     elif call.operands:
-        yield from call.reads(call.values[:-1])
-        yield from call.writes(call.operands[-1:])
+        yield from call.assess_reads(call.values[:-1])
+        yield from call.assess_writes(call.operands[-1:])
 
 
-def open_raw_connection(call: ShellCall) -> Iterator[RiskFinding]:
+def assess_raw_connection(call: ShellCall) -> Iterator[RiskFinding]:
     """nc, socat, telnet: raw connections, which may send any data or serve a shell."""
     texts = " ".join(word.text for word in call.args)
     if call.has("ecl", "exec", "sh-exec", "listen") or re.search(r"(?i)exec:|system:|listen", texts):
@@ -84,7 +84,7 @@ _RUNNING_PROJECT = names(
 _FETCHING_AND_RUNNING = names("x dlx exec create tool")
 
 
-def manage_packages(call: ShellCall) -> Iterator[RiskFinding]:
+def assess_package_manager(call: ShellCall) -> Iterator[RiskFinding]:
     """pip, npm, cargo, uv …: the risk depends on the subcommand."""
     operands = [word.text for word in call.operands] or ["help"]
     is_uv_pip = call.name == "uv" and operands[0] == "pip" and len(operands) > 1
@@ -99,10 +99,10 @@ def manage_packages(call: ShellCall) -> Iterator[RiskFinding]:
         yield RiskFinding(Risk.MEDIUM, f"`{call.name} {verb}` runs commands of the project")
     elif verb not in _READING:
         yield RiskFinding(Risk.UNKNOWN, f"`{call.name} {verb[:40]}` is unknown")
-    yield from call.unknown()
-    yield from call.reads(word for word in call.values if word.is_known)
+    yield from call.assess_unknown_words()
+    yield from call.assess_reads(word for word in call.values if word.is_known)
 
 
-def fetch_and_run(call: ShellCall) -> Iterator[RiskFinding]:
+def assess_fetched_program(call: ShellCall) -> Iterator[RiskFinding]:
     """npx, uvx, pipx: run a program from the network, whatever its name."""
     yield RiskFinding(Risk.UNKNOWN, f"`{call.name}` runs a program that it fetches")

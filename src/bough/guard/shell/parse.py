@@ -14,7 +14,7 @@ import tree_sitter_bash
 from tree_sitter import Language, Node, Parser
 
 from bough.guard.risk import names
-from bough.guard.shell.words import MAX_VALUES, PRIVATE, Variables, Word, flat_words, word_values
+from bough.guard.shell.words import MAX_VALUES, PRIVATE, Variables, Word, list_alternatives, list_words
 
 MAX_BYTES = 64 << 10
 MAX_NODES = 30_000
@@ -146,7 +146,7 @@ def _record_definition(node: Node, script: Script, variables: dict[str, tuple[st
     if node.type == "variable_assignment":
         name, values = _read_assignment(node, variables)
     elif node.type == "for_statement" and (variable := node.child_by_field_name("variable")):
-        name, values = _read_source(variable), _all_texts(node.children_by_field_name("value"), variables)
+        name, values = _read_source(variable), _list_texts(node.children_by_field_name("value"), variables)
     else:
         if node.type == "function_definition" and (name_node := node.child_by_field_name("name")):
             function = _read_source(name_node)
@@ -170,12 +170,12 @@ def _read_assignment(node: Node, variables: Variables) -> tuple[str, tuple[str, 
     # Appended values and arrays are not tracked.
     if b"+=" in (node.text or b"")[: len(text.encode()) + 2] or (value and value.type == "array"):
         return text.split("[")[0], None
-    return text.split("[")[0], ("",) if value is None else _all_texts([value], variables)
+    return text.split("[")[0], ("",) if value is None else _list_texts([value], variables)
 
 
-def _all_texts(nodes: list[Node], variables: Variables) -> tuple[str, ...] | None:
+def _list_texts(nodes: list[Node], variables: Variables) -> tuple[str, ...] | None:
     """Return all possible values of some nodes; None if one is unknown."""
-    alternatives = [words for node in nodes for words in word_values(node, variables)]
+    alternatives = [words for node in nodes for words in list_alternatives(node, variables)]
     if any(not word.is_known for words in alternatives for word in words):
         return None
     return tuple(" ".join(word.text for word in words) for words in alternatives)
@@ -241,10 +241,10 @@ class _Collector:
         arguments = tuple(
             word
             for argument in node.children_by_field_name("argument")
-            for word in flat_words(argument, self._variables)
+            for word in list_words(argument, self._variables)
         )
         stdin, redirects = stdin + self._parse_input(node), self._list_redirects(node)
-        for words in islice(word_values(name, self._variables), MAX_VALUES):
+        for words in islice(list_alternatives(name, self._variables), MAX_VALUES):
             self._add((*words, *arguments), redirects, is_piped, stdin)
         return None
 
@@ -266,20 +266,21 @@ class _Collector:
                 if redirect.type == "heredoc_redirect" and child.type == "heredoc_body":
                     words.append(Word(_read_source(child)))
                 elif redirect.type == "herestring_redirect" and child.is_named:
-                    words += flat_words(child, self._variables)
-        words += [Word("", is_known=False) for redirect in _file_redirects(node) if _read_operator(redirect) == "<"]
+                    words += list_words(child, self._variables)
+        operators = [_read_operator(redirect) for redirect in _list_file_redirects(node)]
+        words += [Word("", is_known=False)] * operators.count("<")
         return tuple(words)
 
     def _list_redirects(self, node: Node) -> tuple[Redirect, ...]:
         return tuple(
             Redirect(_read_operator(redirect), word)
-            for redirect in _file_redirects(node)
+            for redirect in _list_file_redirects(node)
             for target in redirect.children_by_field_name("destination")
-            for word in flat_words(target, self._variables)
+            for word in list_words(target, self._variables)
         )
 
 
-def _file_redirects(node: Node) -> Iterator[Node]:
+def _list_file_redirects(node: Node) -> Iterator[Node]:
     """Yield the redirections of a command from and to files."""
     for redirect in node.children_by_field_name("redirect"):
         if redirect.type == "file_redirect":

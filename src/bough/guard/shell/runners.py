@@ -88,8 +88,8 @@ def assess_prefixed(call: ShellCall) -> Iterator[RiskFinding]:
         yield from assess_inner(call, words)
     if call.name == "xargs" and words and base_name(words[0]) not in ("echo", "printf"):
         yield RiskFinding(Risk.UNKNOWN, f"`{base_name(words[0])}` gets its arguments from a pipe")
-    # If an option is missing in PREFIXES, the command begins elsewhere. So all arguments are searched as well.
-    yield from suffix_findings(call)
+    # If PREFIXES lacks an option, the command begins at another word. So all arguments are searched as well.
+    yield from assess_dangerous_arguments(call)
 
 
 def assess_inner(call: ShellCall, words: tuple[Word, ...]) -> Iterator[RiskFinding]:
@@ -101,7 +101,7 @@ def assess_inner(call: ShellCall, words: tuple[Word, ...]) -> Iterator[RiskFindi
         yield from call.context.assess_command(command, replace(call.context, depth=call.context.depth + 1))
 
 
-def suffix_findings(call: ShellCall) -> Iterator[RiskFinding]:
+def assess_dangerous_arguments(call: ShellCall) -> Iterator[RiskFinding]:
     """Yield the HIGH findings about dangerous names among the arguments, each assessed as a command with the rest."""
     if call.context.depth >= 2:  # every argument may begin a command, so the cost multiplies with each level
         return
@@ -118,7 +118,7 @@ def assess_env(call: ShellCall) -> Iterator[RiskFinding]:
         yield from _assess_env_option(call, word, args)
     if args:
         yield from assess_inner(call, tuple(args))
-        yield from suffix_findings(call)
+        yield from assess_dangerous_arguments(call)
     elif not any(word.text.startswith(("-S", "--split")) for word in call.args):
         yield RiskFinding(Risk.MEDIUM, "shows the environment, which may contain secrets")
 
@@ -142,7 +142,7 @@ def _assess_env_option(call: ShellCall, word: Word, words: list[Word]) -> Iterat
 def assess_as_root(call: ShellCall) -> Iterator[RiskFinding]:
     """sudo, doas, chroot …: always HIGH, and with the HIGH findings about the command that follows."""
     yield RiskFinding(Risk.HIGH, f"`{call.name}` uses another user's rights")
-    yield from suffix_findings(call)
+    yield from assess_dangerous_arguments(call)
     if call.has("c", "command"):
         yield from _assess_inline_text(call)
 
@@ -156,7 +156,7 @@ def assess_shell_command(call: ShellCall) -> Iterator[RiskFinding]:
         yield RiskFinding(Risk.HIGH, f"`{call.name}` runs what another command prints")
     elif call.operands:
         yield RiskFinding(Risk.UNKNOWN, f"`{call.name}` runs a script whose content is not checked")
-        yield from call.reads()
+        yield from call.assess_reads()
     elif not call.command.stdin and not call.command.is_piped and not call.has("", "version", "help"):
         yield RiskFinding(Risk.UNKNOWN, f"`{call.name}` reads unknown commands")
 
@@ -197,7 +197,7 @@ def _assess_stdin(call: ShellCall) -> Iterator[RiskFinding]:
             yield from assess_word(call, word)
 
 
-def evaluate(call: ShellCall) -> Iterator[RiskFinding]:
+def assess_eval(call: ShellCall) -> Iterator[RiskFinding]:
     """eval: the arguments form one command line."""
     if any(word.is_computed for word in call.args):
         yield RiskFinding(Risk.HIGH, "`eval` runs a text that another command computes")
@@ -211,7 +211,7 @@ def assess_sourced_file(call: ShellCall) -> Iterator[RiskFinding]:
     if any(word.is_computed for word in call.args):
         yield RiskFinding(Risk.HIGH, f"`{call.name}` runs what another command prints")
     yield RiskFinding(Risk.UNKNOWN, f"`{call.name}` runs a script whose content is not checked")
-    yield from call.reads()
+    yield from call.assess_reads()
 
 
 def assess_deferred_text(call: ShellCall) -> Iterator[RiskFinding]:
@@ -219,7 +219,7 @@ def assess_deferred_text(call: ShellCall) -> Iterator[RiskFinding]:
     if call.name in ("watch", "parallel"):
         yield from call.context.assess_text(" ".join(word.text for word in call.operands), call.context)
         yield RiskFinding(Risk.UNKNOWN, f"`{call.name}` runs commands that it composes at run time")
-        yield from suffix_findings(call)
+        yield from assess_dangerous_arguments(call)
         return
     is_alias = call.name == "alias"
     if is_alias and call.operands:
@@ -252,19 +252,19 @@ _HARMFUL_CODE = re.compile(
 def assess_interpreter(call: ShellCall) -> Iterator[RiskFinding]:
     """python, perl, node …: inline code is UNKNOWN, and HIGH if it contains harmful words."""
     family = re.sub(r"[\d.]+$", "", call.name).replace("pypy", "python").replace("nodejs", "node")
-    codes = _CODE_OPTIONS.get(family, "")
-    inline = [word for word in (*call.args, *call.command.stdin) if not re.match(r"--?\w+$", word.text)]
+    code_letters = _CODE_OPTIONS.get(family, "")
+    inline_words = [word for word in (*call.args, *call.command.stdin) if not re.match(r"--?\w+$", word.text)]
     if call.command.is_piped and not call.operands and not call.has("V", "version", "help"):
         yield RiskFinding(Risk.HIGH, f"`{call.name}` runs its input from a pipe")
-    elif call.has(codes, "eval", "print") or (call.command.stdin and not call.operands):
-        yield from _assess_code(call, inline)
+    elif call.has(code_letters, "eval", "print") or (call.command.stdin and not call.operands):
+        yield from _assess_code(call, inline_words)
     elif any(word.is_computed for word in call.operands[:1]):
         yield RiskFinding(Risk.HIGH, f"`{call.name}` runs what another command prints")
     elif family == "python" and call.has("m"):
         yield from _assess_module(call)
     elif call.operands:
         yield RiskFinding(Risk.MEDIUM, f"`{call.name}` runs a program of the workspace")
-        yield from call.reads()
+        yield from call.assess_reads()
     elif not call.has("V", "version", "help"):
         yield RiskFinding(Risk.UNKNOWN, f"`{call.name}` reads unknown code")
 
@@ -292,4 +292,4 @@ def _assess_module(call: ShellCall) -> Iterator[RiskFinding]:
         yield RiskFinding(Risk.MEDIUM, f"the module {module} uses the network")
     elif module not in _READING_MODULES:
         yield RiskFinding(Risk.UNKNOWN, f"the module {module[:40]!r} is unknown")
-    yield from call.reads()
+    yield from call.assess_reads()

@@ -1,7 +1,7 @@
 """Expands the words of a command line: quotes, escapes, braces and variables with known values.
 
-A word may have several values (a loop variable, a variable that is set twice, braces), and all of them are assessed. A
-word with a value that depends on more than the text has its source text as value, and is marked as not known.
+A word may have several values (a loop variable, a variable that is set twice, braces), and all of them are assessed. If
+a value depends on more than the text, the word has its source text as its value, and is marked as not known.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MAX_VALUES = 16
 
 _OPEN, _COMMA, _CLOSE, _BREAK = "\ue000", "\ue001", "\ue002", "\ue003"
 PRIVATE = (_OPEN, _COMMA, _CLOSE, _BREAK)
-"""Replace unquoted braces, commas and spaces during expansion. `parse_shell` refuses a text that contains them."""
+"""They replace unquoted braces, commas and spaces during expansion. `parse_shell` refuses a text that contains one."""
 
 SUBSTITUTED = "/dev/fd/63"
 """The value of `<(…)`: a path with content that another command writes."""
@@ -51,14 +51,14 @@ class Word:
         )
 
 
-def word_values(node: Node, variables: Variables) -> list[tuple[Word, ...]]:
+def list_alternatives(node: Node, variables: Variables) -> list[tuple[Word, ...]]:
     """Return the alternative expansions of a node, each a tuple of words."""
     return [tuple(_split_word(value)) for value in _limit_values(_expand_node(node, variables, False, 0), node)]
 
 
-def flat_words(node: Node, variables: Variables) -> tuple[Word, ...]:
+def list_words(node: Node, variables: Variables) -> tuple[Word, ...]:
     """Return the words of all alternative expansions of a node."""
-    return tuple(word for alternative in word_values(node, variables) for word in alternative)
+    return tuple(word for alternative in list_alternatives(node, variables) for word in alternative)
 
 
 def _read_source(node: Node) -> str:
@@ -101,17 +101,17 @@ def _expand_node(node: Node, variables: Variables, quoted: bool, depth: int) -> 
     return _make_unknown(node, is_computed=kind == "command_substitution")
 
 
-def _join_children(node: Node, edge: int, variables: Variables, quoted: bool, depth: int) -> list[Word]:
+def _join_children(node: Node, quote_width: int, variables: Variables, quoted: bool, depth: int) -> list[Word]:
     """Join the values of the children and the source text between them, for which the grammar has no nodes."""
     source, start = node.text or b"", node.start_byte
     parts: list[list[Word]] = []
-    position = edge
+    position = quote_width
     for child in node.named_children:
         begin = max(child.start_byte - start, position)
         parts += _parse_gap(source[position:begin], quoted)
         parts.append(_expand_node(child, variables, quoted, depth + 1))
         position = child.end_byte - start
-    parts += _parse_gap(source[position : len(source) - edge], quoted)
+    parts += _parse_gap(source[position : len(source) - quote_width], quoted)
     if len(parts) == 1:
         return _limit_values(parts[0], node)
     return _limit_values((sum(combination, Word("")) for combination in product(*parts)), node)

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, TypeAlias, cast
 
 from acp import schema
 
-from bough.guard.request import CODE_NAMES, COMMAND_NAMES, PATH_NAMES, command_text
+from bough.guard.request import CODE_NAMES, COMMAND_NAMES, PATH_NAMES, join_command
 from bough.server.live.steps import CallStep, ResultStep, Step, TextStep, ThinkingStep
 from bough.types import Json, JsonObject
 
@@ -89,7 +89,7 @@ def name_call(tool: str, arguments: JsonObject) -> str:
     """Return a call on one line: the tool, and the command or path that says most of it."""
     names = (*COMMAND_NAMES, "script_path", "expression", *CODE_NAMES, *PATH_NAMES)
     subject = next((arguments[name] for name in names if name in arguments), None)
-    text = "" if subject is None else command_text(subject)
+    text = "" if subject is None else join_command(subject)
     title = " ".join(f"{tool} {text}".split())
     return title if len(title) <= _TITLE_CHARACTERS else title[: _TITLE_CHARACTERS - 1] + "…"
 
