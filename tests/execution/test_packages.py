@@ -236,7 +236,7 @@ def _empty(path: Path) -> Path:
         (_of_windows, "was created on Windows"),
         (lambda folder: _with_tag("cp313-cp313-macosx_11_0_arm64", folder), "oak-2.1 is for macosx_11_0_arm64"),
         (lambda folder: _with_tag("py3-none-manylinux_2_17_riscv64", folder), "oak-2.1 is for manylinux_2_17_riscv64"),
-        (lambda folder: _with_tag(f"cp37-cp37m-{PLATFORM}", folder), r"oak-2.1 in .* is for Python 3\.7, and"),
+        (lambda folder: _with_tag(f"cp37-cp37m-{PLATFORM}", folder), r"oak-2.1 in .* is for Python 3\.7, but"),
         (lambda folder: _target_with_tag(f"cp37-cp37m-{PLATFORM}", folder), r"is for Python 3\.7, and a sandbox here"),
     ],
 )
