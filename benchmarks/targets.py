@@ -143,6 +143,7 @@ TARGETS: Mapping[str, Target] = {
     "fork with 10000 files, to git worktree add": Target(1.5),
     "bytes of a step of one file among 10000": Target(5_000, unit="bytes"),
     "budget: 64 conversations that share one": Target(1.1),
+    "batch: 200 forks of one conversation, to the model's own time": Target(1.3),
     "web: first paint of 10000 events, beyond 1.5 times its route": Target(100, unit="ms"),
     "web: first paint of a tree of 1000, to its route": Target(300, unit="ms"),
     "web: first visit of a timeline, compressed": Target(120, unit="KB"),

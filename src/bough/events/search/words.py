@@ -138,6 +138,7 @@ def _find_term(words: Sequence[str], term: Term) -> list[tuple[int, int]]:
 
 
 _SPACE: Final = re.compile(r"\s")
+_OTHER_SPACE: Final = re.compile(r"[^\S ]")
 _BEFORE_CHARS: Final = 60
 _SNIPPET_CHARS: Final = 200
 
@@ -154,43 +155,55 @@ class SnippetCutter:
 
     def __init__(self, terms: Terms) -> None:
         self._terms = terms.required
-        self._patterns = [_make_pattern(term) for term in self._terms]
+        self._finders = [_AsciiFinder(term) for term in self._terms]
 
     def cut(self, text: str) -> Snippet:
         """Return the part of a text around its first match; its beginning if nothing matches."""
-        is_ascii = text.isascii()
-        ranges = [] if is_ascii else find_ranges(text, self._terms)
-        first = self._find_first(text) if is_ascii else next((lo for lo, _ in ranges), 0)
-        start = max(0, first - _BEFORE_CHARS)
-        if start:  # at the beginning of a word, if one begins before the match
-            space = _SPACE.search(text, start, first)
-            start = start if space is None else space.end()
-        stop = min(len(text), start + _SNIPPET_CHARS)
-        if is_ascii:
-            ranges = _merge_ranges(
-                span for pattern in self._patterns for span in _find_starts(pattern, text, first, stop)
-            )
+        if text.isascii():
+            lowered = text.lower()
+            finders = [(finder, span) for finder in self._finders if (span := finder.find(lowered, 0))]
+            start, stop = _choose_part(text, min((span[0] for _, span in finders), default=0))
+            ranges = [span for finder, span in finders for span in finder.iterate(lowered, span, stop)]
+            ranges = ranges if len(ranges) < 2 else _merge_ranges(ranges)
+        else:
+            ranges = find_ranges(text, self._terms)
+            start, stop = _choose_part(text, ranges[0][0] if ranges else 0)
         prefix, suffix = "…" if start else "", "…" if stop < len(text) else ""
         shift = len(prefix) - start
         matches = [(lo + shift, min(hi, stop) + shift) for lo, hi in ranges if start <= lo < stop]
-        return Snippet(prefix + _SPACE.sub(" ", text[start:stop]) + suffix, tuple(matches))
-
-    def _find_first(self, text: str) -> int:
-        """Return where the first match of an ASCII text begins; 0 if nothing matches."""
-        matches = [match.start() for pattern in self._patterns if (match := pattern.search(text)) is not None]
-        return min(matches, default=0)
+        return Snippet(prefix + _OTHER_SPACE.sub(" ", text[start:stop]) + suffix, tuple(matches))
 
 
-def _make_pattern(term: Term) -> re.Pattern[str]:
-    """Return a pattern that finds in an ASCII text what `_find_term` finds."""
-    words = [f"{word}\\w*" if len(word) == _WORD_CHARS else word for word in term.words]
-    end = r"\w*" if term.is_prefix else ""
-    phrase = r"\W+".join(words)
-    return re.compile(rf"(?<!\w){phrase}{end}(?!\w)", re.ASCII | re.IGNORECASE)
+def _choose_part(text: str, first: int) -> tuple[int, int]:
+    """Return the range of the snippet whose first match begins at `first`."""
+    start = max(0, first - _BEFORE_CHARS)
+    if start:  # at the beginning of a word, if one begins before the match
+        space = _SPACE.search(text, start, first)
+        start = start if space is None else space.end()
+    return start, min(len(text), start + _SNIPPET_CHARS)
 
 
-def _find_starts(pattern: re.Pattern[str], text: str, start: int, stop: int) -> Iterator[tuple[int, int]]:
-    """Yield the ranges of matches that begin in a part of a text, overlapping ones too."""
-    while (match := pattern.search(text, start)) is not None and match.start() < stop:
-        yield match.span()
-        start = match.start() + 1
+class _AsciiFinder:
+    """Finds in ASCII texts what `_find_term` finds."""
+
+    def __init__(self, term: Term) -> None:
+        self._word = term.words[0]
+        words = [f"{word}\\w*" if len(word) == _WORD_CHARS else word for word in term.words]
+        phrase = r"\W+".join(words)
+        end = r"\w*" if term.is_prefix else ""
+        self._pattern = re.compile(rf"(?<!\w){phrase}{end}(?!\w)", re.ASCII)
+
+    def find(self, lowered: str, start: int) -> tuple[int, int] | None:
+        """Return the range of the first match from `start` on, in a text without capitals."""
+        # `str.find` first: it skips the text before the word, which the pattern alone compares character by character.
+        while (start := lowered.find(self._word, start)) >= 0:
+            if match := self._pattern.match(lowered, start):
+                return match.span()
+            start += 1
+        return None
+
+    def iterate(self, lowered: str, span: tuple[int, int] | None, stop: int) -> Iterator[tuple[int, int]]:
+        """Yield a match and those after it that begin before `stop`, overlapping ones too."""
+        while span is not None and span[0] < stop:
+            yield span
+            span = self.find(lowered, span[0] + 1)
