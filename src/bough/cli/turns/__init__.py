@@ -1,1 +1,1 @@
-"""One turn at the keyboard: running it, asking for approvals, showing its result."""
+"""Run one turn in a terminal: show its progress, ask for approvals, show its result."""

@@ -1,4 +1,4 @@
-"""What a person approved for the rest of a session: calls of one shape, at no higher risk, in this process alone."""
+"""Calls approved for the rest of a session: those of one shape, at no higher risk, in this process only."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from bough.types import JsonObject
 
 _RANKS = {"LOW": 0, "MEDIUM": 1, "UNKNOWN": 1, "HIGH": 2}
 _SHELL = frozenset(";|&<>`$(){}\n\\")
-"""Characters by which a command line says more than its first two words."""
+"""Characters that make a command line do more than run its first word with arguments."""
 
 
 class Always:
-    """The shapes of calls that are approved without being asked about."""
+    """The shapes of calls that are approved without asking."""
 
     def __init__(self) -> None:
         self._shapes: dict[str, int] = {}
 
     def remember(self, call: JsonObject) -> str | None:
-        """Remember the shape of a call, and return it; None where it is not one to remember, as at high risk."""
+        """Remember the shape of a call and return it; None if it cannot be remembered, for example at high risk."""
         shape, rank = find_shape(call), _rank(call)
         if shape is None or rank >= _RANKS["HIGH"]:
             return None
@@ -28,24 +28,24 @@ class Always:
         return shape
 
     def list(self) -> list[str]:
-        """Return the remembered shapes, in order of their approval."""
+        """Return the remembered shapes, oldest first."""
         return [*self._shapes]
 
     def clear(self) -> None:
-        """Forget all shapes, so that every call is asked about again."""
+        """Forget all shapes, so that a person is asked about every call again."""
         self._shapes.clear()
 
     def find(self, call: JsonObject) -> str | None:
-        """Return the remembered shape that covers a call; None where it must be asked about."""
+        """Return the remembered shape that covers a call; None if a person must be asked."""
         shape = find_shape(call)
         approved_rank = None if shape is None else self._shapes.get(shape)
         return shape if approved_rank is not None and _rank(call) <= approved_rank else None
 
 
 def find_shape(call: JsonObject) -> str | None:
-    """Return the tool with what its call is like: program and subcommand, skill and script, or folders of files.
+    """Return the shape of a call: the tool, with its program and subcommand, its skill and script, or its folders.
 
-    None for code, and for a command line that a shell does more with than run one program: no two calls are alike.
+    None for code, and for a command line that does more than run one program: such calls have no common shape.
     """
     tool, arguments = str(call.get("tool")), call.get("arguments")
     values: JsonObject = arguments if isinstance(arguments, dict) else {}  # pyright: ignore[reportUnknownVariableType]

@@ -1,4 +1,4 @@
-"""Tool calls that wait for a person: shown in full, and asked about one by one."""
+"""Show tool calls that wait for a person in full, and ask about each of them."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ _HEADLINE_CHARS = 100
 
 
 def can_ask() -> bool:
-    """Whether somebody is there to be asked."""
+    """Whether a person can be asked: stdin and stderr are a terminal."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 async def ask(conversation: AsyncConversation, renderer: Renderer, always: Always) -> bool:
-    """Ask about every call that waits, and record each answer at once; False where it is not answered here.
+    """Ask about every waiting call and record each answer at once. Returns False if one cannot be answered here.
 
-    What was typed before a call was shown answers nothing. The end of input (Ctrl-D) is a no.
+    Text that was typed before a call was shown is not an answer. The end of input (Ctrl-D) rejects the call.
     """
     for id, call in dict(conversation.state.waiting).items():
         kind = str(call.get("kind") or "approval")
@@ -65,7 +65,7 @@ async def ask(conversation: AsyncConversation, renderer: Renderer, always: Alway
 async def _decide(
     conversation: AsyncConversation, renderer: Renderer, id: str, answer: str | None, always: Always
 ) -> None:
-    """Record the decision on a call, asking again while the answer is not one."""
+    """Record the decision on a call. Asks again until the answer is valid."""
     while answer is not None:
         decision = parse_decision(answer)
         if decision is not None:
@@ -83,7 +83,7 @@ async def _decide(
 
 
 class Decision(NamedTuple):
-    """What a person typed about a call: `y`, `n` or `a`, and the reason of a `n`."""
+    """A person's decision about a call: `y`, `n` or `a`, and the reason for an `n`."""
 
     word: str
     reason: str = ""
@@ -93,7 +93,7 @@ _WORDS = {"yes": "y", "no": "n", "always": "a"}
 
 
 def parse_decision(text: str) -> Decision | None:
-    """Return the decision; None for a text that is not one. Only `n` and what follows `n ` rejects."""
+    """Return the decision; None if the text is not one. Only `n`, or `n ` and a reason, rejects."""
     word, _, reason = text.strip().partition(" ")
     word = word.lower()
     if word == "n":
@@ -103,11 +103,11 @@ def parse_decision(text: str) -> Decision | None:
 
 
 async def approve_always(conversation: AsyncConversation, id: str, always: Always) -> Line:
-    """Approve a call and those like it in this session, and return a line that says which these are."""
+    """Approve a call and later calls of the same shape in this session. Returns a line that shows the shape."""
     shape = always.remember(conversation.state.waiting[id])
     if shape is None:
         await conversation.approve(id)
-        return line(("  approved, only this call: one like it is asked about again", "dim"), hang=2)
+        return line(("  approved, this call only: a similar call asks again", "dim"), hang=2)
     await conversation.approve(id, reason=f"always: {shape}")
     return line((f"  approved in this session: {shape}", "dim"), hang=2)
 
@@ -118,14 +118,14 @@ async def _give(conversation: AsyncConversation, renderer: Renderer, id: str, an
             return await conversation.answer(id, read_value(answer))
         except InvalidInput as error:
             renderer.note(line((f"{error.message}; {error.hint}", "warn")))
-            again = await _read_answer(renderer, _QUESTIONS["question"])
-            if again is None:
+            next_answer = await _read_answer(renderer, _QUESTIONS["question"])
+            if next_answer is None:
                 return await conversation.reject(id)
-            answer = again
+            answer = next_answer
 
 
 def read_value(text: str) -> Json:
-    """Return what was typed as a result: an object or list where it is JSON, else the text."""
+    """Return a typed result: an object or a list if the text is JSON, else the text."""
     if text.lstrip()[:1] in ("{", "["):
         with suppress(ValueError):
             return json.loads(text)
@@ -133,17 +133,17 @@ def read_value(text: str) -> Json:
 
 
 def headline(call: JsonObject) -> str:
-    """Return a call on one line: the tool, and the path or command that says most of it."""
+    """Return a call on one line: the tool, and its most informative argument, such as the path or command."""
     arguments: Json = call.get("arguments") or {}
     values = cast("JsonObject", arguments) if isinstance(arguments, dict) else {"": arguments}
-    telling = [text for name in SUBJECTS if isinstance(text := values.get(name), str)]
-    if not telling and values:
-        telling = [json.dumps(values, ensure_ascii=False)]
-    return _both_ends(one_line(" ".join([str(call.get("tool")), *telling[:1]]), sys.maxsize))
+    subjects = [text for name in SUBJECTS if isinstance(text := values.get(name), str)]
+    if not subjects and values:
+        subjects = [json.dumps(values, ensure_ascii=False)]
+    return _cut_middle(one_line(" ".join([str(call.get("tool")), *subjects[:1]]), sys.maxsize))
 
 
-def _both_ends(text: str) -> str:
-    """Return a text cut in its middle: what matters may come last."""
+def _cut_middle(text: str) -> str:
+    """Shorten a text in its middle, because the end of a command or path matters too."""
     if len(text) <= _HEADLINE_CHARS:
         return text
     half = _HEADLINE_CHARS // 2
@@ -151,7 +151,7 @@ def _both_ends(text: str) -> str:
 
 
 def call_lines(id: str, call: JsonObject) -> Iterator[Line]:
-    """Yield what a person has to know of a call, nothing of it cut off: tool, arguments, risk, reason."""
+    """Yield a call in full, for a decision: tool, arguments, risk, reason. Nothing is cut off."""
     risk = str(call.get("risk") or "UNKNOWN")
     yield line((str(call.get("tool")), "strong"), (f"  risk {risk.lower()}", _RISKS.get(risk, "")), (f"  {id}", "dim"))
     arguments: Json = call.get("arguments") or {}
@@ -166,7 +166,7 @@ def call_lines(id: str, call: JsonObject) -> Iterator[Line]:
 
 
 def _fold(text: str) -> Iterator[Line]:
-    """Yield the lines of an argument; of blank ones in a row, and of the same one again and again, only the first."""
+    """Yield the lines of an argument. Repeated lines and runs of blank lines are folded into one line."""
     for content, run in groupby(text.splitlines(), key=lambda part: part if is_visible(part) else ""):
         lines = list(run)
         if len(lines) <= _SHOWN_REPEATS:
@@ -179,7 +179,7 @@ def _fold(text: str) -> Iterator[Line]:
 
 
 def summarize_call(call: JsonObject) -> Line:
-    """Return a call on one line, shown last: its arguments may fill more than the screen."""
+    """Return a call on one line. It is shown last, because the arguments may fill more than the screen."""
     arguments: Json = call.get("arguments") or {}
     values = cast("JsonObject", arguments).values() if isinstance(arguments, dict) else [arguments]
     lines = sum(len(value.splitlines()) for value in values if isinstance(value, str))
@@ -194,12 +194,12 @@ def _request_lines(request: JsonObject) -> Iterator[Line]:
 
 
 def make_unanswered_error(conversation: AsyncConversation) -> PermissionDenied:
-    """Return the error of a run that ends because calls wait and there is no terminal to ask on."""
+    """Return the error of a run that ends because calls wait for a person and no terminal can ask one."""
     waiting = conversation.state.waiting
     calls = "; ".join(f"{headline(call)} ({id})" for id, call in waiting.items())
     name = conversation.short_id
     kinds = {str(call.get("kind") or "approval") for call in waiting.values()}
-    hints = [f'`bough approve {name}` lets them run, `bough reject {name} --reason "…"` does not'] * (
+    hints = [f'`bough approve {name}` lets them run, `bough reject {name} --reason "…"` refuses them'] * (
         "approval" in kinds
     )
     hints += [f'`bough answer {name} "…"` answers'] * bool(kinds & {"question", "external"})
@@ -212,32 +212,32 @@ def make_unanswered_error(conversation: AsyncConversation) -> PermissionDenied:
 
 
 async def _read_answer(renderer: Renderer, question: str) -> str | None:
-    """Return what was typed, asking again after an empty line; None at the end of input."""
+    """Return a typed answer; None at the end of input. Asks again after an empty line."""
     while True:
-        with _lines_typed():
+        with _line_mode():
             renderer.prompt(question)
-            typed = await _line()
-        if not typed:
+            answer = await _read_line()
+        if not answer:
             renderer.note(line(""))
             return None
-        if typed.strip():
-            return typed.strip()
+        if answer.strip():
+            return answer.strip()
 
 
-async def _line() -> str:
-    """Return the next line from the terminal. Ctrl+C cancels the wait, which a blocking read would not let it do."""
+async def _read_line() -> str:
+    """Return the next line from the terminal. Ctrl+C cancels the wait; it could not cancel a blocking read."""
     loop = asyncio.get_running_loop()
-    typed: asyncio.Future[str] = loop.create_future()
+    next_line: asyncio.Future[str] = loop.create_future()
     fd = sys.stdin.fileno()
-    loop.add_reader(fd, lambda: typed.done() or typed.set_result(sys.stdin.readline()))
+    loop.add_reader(fd, lambda: next_line.done() or next_line.set_result(sys.stdin.readline()))
     try:
-        return await typed
+        return await next_line
     finally:
         loop.remove_reader(fd)
 
 
 @contextmanager
-def _lines_typed() -> Generator[None]:
+def _line_mode() -> Generator[None]:
     """Make the terminal deliver whole lines and echo them. Input typed before the block is discarded."""
     import termios
 
@@ -245,7 +245,7 @@ def _lines_typed() -> Generator[None]:
     before = termios.tcgetattr(fd)
     attributes = [*before]
     attributes[3] |= termios.ICANON | termios.ECHO
-    # TCSAFLUSH discards pending input, because text typed before the question was shown does not answer it.
+    # TCSAFLUSH discards pending input, because text that was typed before the question was shown must not answer it.
     termios.tcsetattr(fd, termios.TCSAFLUSH, attributes)
     try:
         yield

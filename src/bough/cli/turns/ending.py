@@ -1,4 +1,4 @@
-"""Why a run ended before its end, as an error with the way to continue."""
+"""Errors for runs that stopped early, with a hint that says how to continue."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WaysOn:
-    """What a person does to continue, as the hints of errors say it.
+class NextSteps:
+    """The commands in hints that continue a conversation.
 
     Attributes:
-        resume: Continues the conversation, for example "`bough resume 9dd70d6c`".
-        fork: Continues in a branch.
-        retry: Sends the last message again, in other words.
+        resume: The command that continues the conversation, for example "`bough resume 9dd70d6c`".
+        fork: The command that continues in a fork.
+        retry: The command that sends the last message again, reworded.
     """
 
     resume: str
@@ -28,34 +28,34 @@ class WaysOn:
     retry: str
 
     @classmethod
-    def by_commands(cls, name: str, asked_at: int) -> WaysOn:
+    def by_commands(cls, name: str, asked_at: int) -> NextSteps:
         """Return the commands for a conversation and the position before its last message."""
         return cls(
             resume=f"`bough resume {name}`", fork=f"`bough fork {name}`", retry=f'`bough fork {name}@{asked_at} "…"`'
         )
 
 
-def explain_ending(conversation: AsyncConversation, stopped: JsonObject, ways: WaysOn) -> BoughError | None:
-    """Return what kept a run from its end: a limit, a loop, or an answer that is cut off; None if nothing did.
+def explain_ending(conversation: AsyncConversation, stopped: JsonObject, next_steps: NextSteps) -> BoughError | None:
+    """Return the error of a run that a limit, a loop or a truncated answer stopped; None if the run is complete.
 
     Args:
-        stopped: The event of the limit or the loop; empty without one.
+        stopped: The event that reports the limit or the loop; empty if there is none.
     """
     result = conversation.result
     if conversation.state.limit is not None:
-        return _make_limit_error(stopped, ways)
+        return _make_limit_error(stopped, next_steps)
     if conversation.status == "stuck":
         return BoughError(
-            f"the agent is repeating itself: {stopped.get('pattern', 'in a circle')}",
-            hint=f"{ways.retry} tries again in other words",
+            f"the agent is repeating itself: {stopped.get('pattern', 'in a loop')}",
+            hint=f"{next_steps.retry} tries again with other words",
             code="internal",
         )
     if result is not None and result.partial:
-        return ModelError(f"the answer is cut off ({result.reason})", hint=f"{ways.resume} continues")
+        return ModelError(f"the answer is cut off ({result.reason})", hint=f"{next_steps.resume} continues")
     return None
 
 
-def _make_limit_error(event: JsonObject, ways: WaysOn) -> LimitExceeded:
+def _make_limit_error(event: JsonObject, next_steps: NextSteps) -> LimitExceeded:
     limit = event.get("limit", "")
     value, bound = (f"{event.get(key, 0):g}" for key in ("value", "bound"))
     details = {key: event.get(key) for key in ("limit", "value", "bound")}
@@ -63,12 +63,12 @@ def _make_limit_error(event: JsonObject, ways: WaysOn) -> LimitExceeded:
         budget, _, bound_name = limit.removeprefix("budget.").rpartition(".")
         return LimitExceeded(
             f"the budget {budget} is used up: {value} of {bound} {'USD' if bound_name == 'usd' else bound_name}",
-            hint=f"raise it with `bough budgets change {budget}`, then {ways.resume} continues",
+            hint=f"raise it with `bough budgets change {budget}`, then {next_steps.resume} continues",
             details=details,
         )
-    way = ways.resume if limit in ("steps", "wall_seconds") else ways.fork
+    next_step = next_steps.resume if limit in ("steps", "wall_seconds") else next_steps.fork
     return LimitExceeded(
         f"limit reached: {value} of {bound} {LIMITS.get(limit, limit)}",
-        hint=f"{way} continues with counters reset",
+        hint=f"{next_step} continues with counters reset",
         details=details,
     )

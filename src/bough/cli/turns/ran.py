@@ -1,4 +1,4 @@
-"""What came of code that was run by hand: its output as it is, its exit code, and all of it for programs."""
+"""Show the result of code that a person ran: its output unchanged, its exit code, and the whole result as JSON."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from bough.execution.base import CodeExecutionResult
 
 KILLED = 137
-"""The exit code of what a bound ended, as shells know it from SIGKILL."""
+"""The exit code after a limit has ended the code: 128 + SIGKILL, as shells report it."""
 
 
 def choose_exit_code(ran: CodeExecutionResult) -> int:
-    """Return the code's own exit code; 124 after a timeout, 128 and more after a signal."""
+    """Return the code's own exit code; 124 after a timeout, 128 plus the number after a signal."""
     if ran.timed_out:
         return OUTCOMES["timeout"].exit_code
     if ran.exit_code is not None:
@@ -27,30 +27,30 @@ def choose_exit_code(ran: CodeExecutionResult) -> int:
 
 
 def write_streams(ran: CodeExecutionResult) -> None:
-    """Write stdout and stderr where they belong, byte for byte; on a terminal without control characters."""
+    """Copy the code's output to stdout and stderr, unchanged; on a terminal without control characters."""
     for stream, data in ((sys.stdout, ran.stdout), (sys.stderr, ran.stderr)):
         _write(stream, data)
 
 
 def ran_notes(ran: CodeExecutionResult) -> Iterator[Line]:
-    """Yield what the streams do not say: how it was ended, what is cut, which files are not kept."""
+    """Yield notes beside the output: why the code was ended, which streams are truncated, which files are discarded."""
     if ran.timed_out:
         yield line(("timed out", "bad"), f" after {ran.wall_seconds:.1f} s")
     elif ran.killed_by:
-        yield line(("ended", "bad"), f" by the bound {ran.killed_by}")
-    for name, cut, whole in (
+        yield line(("ended", "bad"), f" by the limit {ran.killed_by}")
+    for name, is_truncated, size_bytes in (
         ("stdout", ran.stdout_truncated, ran.stdout_bytes),
         ("stderr", ran.stderr_truncated, ran.stderr_bytes),
     ):
-        if cut:
-            yield line((f"{name} is cut: it had {whole} bytes", "warn"))
+        if is_truncated:
+            yield line((f"{name} is truncated: it had {size_bytes} bytes", "warn"))
     if ran.output_files:
         names = ", ".join(file.path for file in ran.output_files[:5]) + (" …" if len(ran.output_files) > 5 else "")
-        yield line((f"files made and not kept: {names}; -C DIR works in a folder that stays", "dim"), hang=2)
+        yield line((f"files that were not kept: {names}; -C DIR runs in a folder that is kept", "dim"), hang=2)
 
 
 def ran_json(ran: CodeExecutionResult) -> JsonObject:
-    """Return the whole result; files by path and size."""
+    """Return the whole result as JSON, with the path and size of each file instead of its content."""
     return {
         "stdout": ran.stdout.decode("utf-8", "replace"),
         "stderr": ran.stderr.decode("utf-8", "replace"),

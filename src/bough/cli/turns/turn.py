@@ -1,4 +1,4 @@
-"""One turn as it is watched: the heading, what happens, the answer, and how it ended."""
+"""Show one turn while it runs: a heading, each event, the answer, and a summary."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bough.cli.render.base import SCHEMA_VERSION
 from bough.cli.text import Line, Style, line
 from bough.cli.turns import confirm
 from bough.cli.turns.always import Always
-from bough.cli.turns.ending import WaysOn, explain_ending
+from bough.cli.turns.ending import NextSteps, explain_ending
 from bough.errors import BoughError, ConnectError, ModelError, SandboxUnavailable
 from bough.events.record import StoredEvent
 from bough.types import JsonObject
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 
 class WatchedRun:
-    """Runs a conversation until it has answered, and shows it.
+    """Runs a conversation until it has answered, and shows the run.
 
     Args:
-        command: For the JSON that programs read.
-        stream: Write the answer as it comes; otherwise at its end.
-        always: What was approved for the rest of the session.
-        check: Exit with 1 unless the run is simply done.
+        command: The name of the command, for the JSON output.
+        stream: Whether to write the answer while it arrives, instead of at its end.
+        always: The calls that are approved for the rest of the session.
+        check: Exit with 1 unless the run has finished normally.
         until: Continue until this check passes.
     """
 
@@ -72,12 +72,12 @@ class WatchedRun:
         self._spinner = ExitStack()
 
     async def heading(self) -> None:
-        """Show what runs: conversation, agent, model, executor with the isolation it reaches here."""
+        """Show the conversation, its agent, its model, and the executor with its isolation on this machine."""
         self._can_run = works = await self._conversation.executor.healthy()
         self._renderer.note(heading_line(self._conversation, works=works))
 
     def warn_all(self, texts: Iterable[str]) -> None:
-        """Say what a person should know, and keep it for the result that programs read."""
+        """Show warnings, and keep them for the JSON result."""
         for text in texts:
             self._warnings.append(text)
             self._renderer.note(line(("warning: ", "warn"), text, hang=9))
@@ -86,9 +86,9 @@ class WatchedRun:
         """Run to the end and return the exit code.
 
         Args:
-            timeout_seconds: Wall time of the whole run, the time to answer questions left out; it is interrupted
-                then and can be resumed.
-            show_from: Show recorded events from this seq first: the message that was just sent.
+            timeout_seconds: Maximum wall time of the run, not counting the time in which a person answers. After it,
+                the run is interrupted and can be resumed.
+            show_from: The seq of the first recorded event to show, usually the message that was just sent.
         """
         seconds = 0.0
         stopping = _Termination()
@@ -115,7 +115,7 @@ class WatchedRun:
             raise
 
     async def _ask_for_approvals(self) -> bool:
-        """Ask about calls that wait, and say whether the run continues."""
+        """Ask about waiting calls. Returns whether the run continues."""
         if not self._asks or self._conversation.status != "waiting_for_confirmation":
             return False
         self._end_streamed_line()
@@ -154,7 +154,9 @@ class WatchedRun:
             self._arguments[event["tool_call_id"]] = event["arguments"]
         if stored.kind in ("LimitReached", "StuckDetected"):
             self._stopped = event
-        if stored.kind == "ErrorRaised" and event["code"] == ConnectError.code:  # a server is missing; the run goes on
+        if (
+            stored.kind == "ErrorRaised" and event["code"] == ConnectError.code
+        ):  # an MCP server is missing; the run continues
             self.warn_all(["; ".join(filter(None, (event["message"], event.get("hint"))))])
         if stored.kind == "ModelResponded":
             self._steps += 1
@@ -168,7 +170,7 @@ class WatchedRun:
             self._spin(activity)
 
     def _lines(self, event: JsonObject) -> list[Line]:
-        """Return what is worth a line while it happens."""
+        """Return the lines that an event gets while the run goes on; most events get none."""
         match event["kind"]:
             case "SkillActivated":
                 return [describe.skill_line(event)]
@@ -183,7 +185,7 @@ class WatchedRun:
                 return [describe.check_line(event)]
             case "ModelResponded" if (thought := describe.thinking_line(event)) is not None:
                 return [thought]
-            case "ToolReturned" if event["tool"] not in _TOLD_OTHERWISE:
+            case "ToolReturned" if event["tool"] not in _SHOWN_BY_OTHER_EVENTS:
                 return [describe.tool_line(event, self._arguments.get(event["tool_call_id"]))]
             case "ToolFailed" | "ToolRejected" | "ToolInterrupted":
                 return [describe.tool_line(event, self._arguments.get(event["tool_call_id"]))]
@@ -195,7 +197,7 @@ class WatchedRun:
         self._spinner.enter_context(self._renderer.busy(activity))
 
     def _end_response(self, event: JsonObject) -> None:
-        """Forget what was streamed of a response that was not the answer: it calls tools."""
+        """Forget the streamed text of a response that calls tools, because it was not the answer."""
         if any(part.get("part_kind") == "tool-call" for part in event["response"].get("parts", [])):
             self._end_streamed_line()
             self._streamed = ""
@@ -228,12 +230,12 @@ class WatchedRun:
         return self._check and (reason not in ("", "check_passed") or status != "finished")
 
     def _why_ended(self) -> BoughError | None:
-        """Return what kept the run from its end, where something did."""
+        """Return the error of a run that stopped early; None if it is complete."""
         conversation = self._conversation
         if conversation.status == "waiting_for_confirmation":
             return confirm.make_unanswered_error(conversation)
-        ways = WaysOn.by_commands(conversation.short_id, self._fork_at)
-        return explain_ending(conversation, self._stopped, ways) or self._no_sandbox()
+        next_steps = NextSteps.by_commands(conversation.short_id, self._fork_at)
+        return explain_ending(conversation, self._stopped, next_steps) or self._no_sandbox()
 
     def _summary(self, seconds: float) -> Line:
         usage = self._conversation.usage
@@ -255,7 +257,7 @@ class WatchedRun:
 
     @property
     def _again(self) -> str:
-        """The point before the message that was answered or, after a decision, before the first response."""
+        """Where to fork to try again: before the message or, after a decision, before the first response."""
         return f"{self._conversation.short_id}@{self._fork_at}"
 
     @property
@@ -263,13 +265,15 @@ class WatchedRun:
         return self._conversation.state.head if self._asked_at is None else self._asked_at
 
     def _no_sandbox(self) -> SandboxUnavailable | None:
-        """Return the error when a script was wanted and nothing here may run it."""
+        """Return the error of a run that needed a script where no sandbox works; None otherwise."""
         if self._can_run or not self._last_failure:
             return None
         return SandboxUnavailable(self._last_failure, hint="run `bough doctor`")
 
     def _report_failure(self, error: BoughError) -> int:
-        if isinstance(error, ModelError) and "bough resume" not in error.hint:  # the library's hints name no command
+        if (
+            isinstance(error, ModelError) and "bough resume" not in error.hint
+        ):  # hints of the library do not mention commands
             error.hint = "; ".join(
                 filter(None, (error.hint, f"`bough resume {self._conversation.short_id}` continues"))
             )
@@ -313,7 +317,7 @@ class WatchedRun:
 
 
 class _Termination:
-    """Cancels the task of the block on SIGTERM, as Ctrl+C does, so that the log does not say that it still runs.
+    """Cancels the block's task on SIGTERM, as Ctrl+C does. Otherwise the log would show the run as running for ever.
 
     Attributes:
         is_requested: Whether SIGTERM arrived.
@@ -335,11 +339,11 @@ class _Termination:
 
 
 _ENDS = {"finished": "done", "waiting_for_confirmation": "waiting for your yes"}
-_TOLD_OTHERWISE = frozenset({"load_skill", "run_skill_script", "list_skills", "search_skills"})
+_SHOWN_BY_OTHER_EVENTS = frozenset({"load_skill", "run_skill_script", "list_skills", "search_skills"})
 
 
 def _find_activity(event: JsonObject) -> str | None:
-    """Return what the run does after an event, for the spinner; None if the event changes nothing about it."""
+    """Return the spinner's text after an event; None if the event does not change it."""
     match event["kind"]:
         case "ToolCalled":
             return f"running {event['arguments'].get('script_path') or event['tool']}"
@@ -354,18 +358,18 @@ def _make_timeout_error(seconds: float | None, name: str) -> BoughError:
 
 
 def heading_line(conversation: AsyncConversation, *, works: bool) -> Line:
-    """Return what runs: conversation, agent, model, executor with its isolation.
+    """Return the heading of a run: conversation, agent, model, executor with its isolation.
 
     Args:
-        works: Whether the executor does.
+        works: Whether the executor works on this machine.
     """
-    reached = conversation.executor.isolation.name.lower() if works else "not working, see bough doctor"
+    isolation = conversation.executor.isolation.name.lower() if works else "not working, see bough doctor"
     return line(
         "conv ",
         (conversation.short_id, "id"),
         f"  agent {conversation.agent.name}  model {conversation.agent.model_name}",
         f"  executor {_plain_name(conversation.executor.name)} ",
-        (f"({reached})", "" if works else "bad"),
+        (f"({isolation})", "" if works else "bad"),
         hang=2,
     )
 
@@ -375,7 +379,7 @@ def _plain_name(executor: str) -> str:
 
 
 def describe_start(model_was_named: bool, model: str | None) -> Line | None:
-    """Return what to say when the offline planner was taken for lack of a key."""
+    """Return a note if no model key is set, so the offline planner is used; else None."""
     if model_was_named or model != "offline":
         return None
     from bough.agents.models.resolve import resolve_model
@@ -385,5 +389,5 @@ def describe_start(model_was_named: bool, model: str | None) -> Line | None:
 
 
 def shows_stream(no_stream: bool) -> bool:
-    """Whether the answer is shown as it comes."""
+    """Whether the answer is shown while it arrives."""
     return not no_stream and sys.stdout.isatty()

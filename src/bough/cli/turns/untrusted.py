@@ -1,4 +1,4 @@
-"""Requests that ask for a skill of a project that nobody has trusted: refused before anything is run or created."""
+"""Refuse requests for a project's untrusted skill before anything is run or created."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def refuse_untrusted_start(agent: AgentSpec, message: str, workspace: Path, sett
 
 
 def refuse_untrusted_request(conversation: AsyncConversation, message: str) -> None:
-    """Check that the offline planner would not choose a skill that is not trusted, were it there.
+    """Refuse a message for which the offline planner would choose a skill if the skill were trusted.
 
-    A language model may do the job by other means; the planner would say that nothing fits, which is not so.
+    A language model may do the job without the skill. The planner would claim that no skill fits, which is wrong.
 
     Raises:
-        PermissionDenied: It would.
+        PermissionDenied: The planner would choose an untrusted skill.
     """
     _refuse_planned(conversation.skills, conversation.agent.model_name, message, conversation.workspace)
 

@@ -1,4 +1,4 @@
-"""Tool calls that wait for a person: the call in full, changes of files as diffs, and arguments to edit."""
+"""Ask about tool calls that wait for a person: show them in full, files as diffs, and let the arguments be edited."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ _QUESTIONS = {"question": "answer: ", "external": "result: "}
 
 
 class Approvals:
-    """Asks about the calls of a conversation that wait, one by one, and records each answer at once."""
+    """Asks about the waiting calls of a conversation, one by one, and records each answer at once."""
 
     def __init__(self, session: ChatSession, screen: Screen) -> None:
         self._session = session
         self._screen = screen
 
     async def ask_all(self) -> bool:
-        """Ask about every call that waits. Returns False if one was not decided: it still waits then."""
+        """Ask about every waiting call. Returns False if a person left one undecided, so that it still waits."""
         conversation = self._session.conversation
         for id, call in dict(conversation.state.waiting).items():
             kind = str(call.get("kind") or "approval")
@@ -101,7 +101,7 @@ class Approvals:
         return False
 
     async def _approve_edited(self, id: str) -> bool:
-        """Let the arguments be edited, and approve the call with them. False if they are unchanged or invalid."""
+        """Let a person edit the arguments, then approve the call with them. False if they are unchanged or invalid."""
         conversation = self._session.conversation
         recorded: Json = conversation.state.waiting[id].get("arguments") or {}
         try:
@@ -144,7 +144,7 @@ def _asks_to_edit(text: str) -> bool:
 
 
 def _find_mistake(text: str) -> str | None:
-    """Return what is wrong with an answer to an approval; None for an answer."""
+    """Return an error text for an invalid answer to an approval; None if the answer is valid."""
     if parse_decision(text) is not None or _asks_to_edit(text):
         return None
     return f"not an answer: {one_line(text, 40)!r}; nothing was decided" if text.strip() else "type y, n, a or e"
@@ -153,7 +153,7 @@ def _find_mistake(text: str) -> str | None:
 def find_editor() -> list[str] | None:
     """Return the command of `$VISUAL` or `$EDITOR`; None if neither names a program."""
     for name in ("VISUAL", "EDITOR"):
-        with suppress(ValueError):  # an open quotation mark: such a value names no program
+        with suppress(ValueError):  # the value has an unclosed quotation mark
             words = shlex.split(os.environ.get(name, ""))
             if words and shutil.which(words[0]):
                 return words
@@ -164,7 +164,7 @@ def parse_arguments(text: str) -> JsonObject:
     """Return the arguments of a call from YAML or JSON.
 
     Raises:
-        InvalidInput: It is not a mapping.
+        InvalidInput: The text is not a mapping.
     """
     try:
         value = yaml.safe_load(text)
@@ -177,7 +177,7 @@ def parse_arguments(text: str) -> JsonObject:
 
 
 def describe_call(id: str, call: JsonObject, workspace: Path) -> Iterator[Line]:
-    """Yield what a person has to know of a call. A change of a file is a diff, anything else is shown in full."""
+    """Yield a call for a decision. A change to a file is shown as a diff, everything else in full."""
     arguments: Json = call.get("arguments") or {}
     values = cast("JsonObject", arguments) if isinstance(arguments, dict) else {}
     change = _find_change(call, values, workspace)
@@ -195,7 +195,7 @@ def _find_change(call: JsonObject, values: JsonObject, workspace: Path) -> tuple
     if call.get("tool") == "edit_file" and isinstance(values.get("old"), str) and isinstance(values.get("new"), str):
         before, after = values["old"], values["new"]
         present = _read_present(workspace, str(path))
-        if present is not None and present.count(before) == 1:  # in its lines of the file, as it would be done
+        if present is not None and present.count(before) == 1:  # shows the edit within its lines of the file
             before, after = present, present.replace(before, after)
         return before, after, ("old", "new")
     if call.get("tool") == "write_file" and isinstance(path, str) and isinstance(content, str):
@@ -205,7 +205,7 @@ def _find_change(call: JsonObject, values: JsonObject, workspace: Path) -> tuple
 
 
 def _read_present(workspace: Path, path: str) -> str | None:
-    """Return the text of the file that would be replaced; None if there is none that can be compared."""
+    """Return the text of the file that a call would replace; None if it is missing, too large or not text."""
     file = (workspace / path).resolve()
     try:
         if not file.is_relative_to(workspace.resolve()) or file.stat().st_size > _MAX_FILE_BYTES:

@@ -1,4 +1,4 @@
-"""Help with typing: the history of what was sent in a project, and the completion of commands, skills and files."""
+"""History of the texts sent in a project, and completion of commands, skills and files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SKIPPED_FOLDERS = frozenset({"__pycache__", "node_modules"})
 
 
 class ProjectHistory(History):
-    """What was sent in one working folder, in a file of bough's home that only its owner can read.
+    """The texts that were sent in one working folder, in a file of bough's home that only its owner can read.
 
     One JSON string a line. A text that begins with a space is not stored.
 
@@ -58,7 +58,7 @@ class ProjectHistory(History):
 
     @override
     def store_string(self, string: str) -> None:
-        """Append a text. A history that cannot be written keeps nobody from chatting."""
+        """Append a text. If the history cannot be written, the chat continues without it."""
         if string.startswith(" "):
             return
         row = json.dumps(self._mask(string), ensure_ascii=False) + "\n"
@@ -123,7 +123,7 @@ def list_files(folder: Path) -> list[str]:
         if git.find_repository(folder) is not None:
             listed = git.run(folder, "ls-files", "-z", "--cached", "--others", "--exclude-standard").stdout
             return sorted(filter(None, listed.split("\0")))[:_MAX_FILES]
-    except BoughError:  # no git, or a repository that is not read: the files are listed without it
+    except BoughError:  # git is missing or refuses the repository: list the files without it
         pass
     names: list[str] = []
     for parent, folders, files in os.walk(folder):

@@ -1,4 +1,4 @@
-"""`bough chat`: a conversation at the keyboard, from a pipe, or with a program."""
+"""`bough chat`: a conversation in a terminal, over a pipe, or with a program."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ def chat(
         from bough.conversation import AsyncConversation
 
         spec = resolve_agent(agent, settings, skill_roots=roots)
-        given_rules = rules.make_rules(settings, workspace, may_write=may_write(spec))
-        conversation = await AsyncConversation.create(spec, workspace=workspace, settings=settings, **given_rules)
+        chosen_rules = rules.make_rules(settings, workspace, may_write=may_write(spec))
+        conversation = await AsyncConversation.create(spec, workspace=workspace, settings=settings, **chosen_rules)
         if note := describe_start(settings.model is not None or agent is not None, conversation.agent.model_name):
             renderer.note(note)
         return conversation
@@ -102,14 +102,14 @@ def chat(
 
 
 def _has_screen() -> bool:
-    """Return whether the last lines of a terminal can be drawn again."""
+    """Return whether the terminal can redraw its last lines."""
     return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
 
 async def _open(
     id: str, settings: Settings, rules: RuleOptions, *, agent: Path | None, model: str | None, base_url: str | None
 ) -> tuple[AsyncConversation, list[str]]:
-    """Open a conversation to continue it, and return it with what to warn about."""
+    """Open a conversation to continue it. Returns it with the warnings to show."""
     target = Target.parse(id)
     if target.at is not None:
         raise InvalidInput("a conversation continues at its end", hint=f"`bough fork {id}` branches off there")

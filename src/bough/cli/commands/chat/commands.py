@@ -1,4 +1,4 @@
-"""The commands of a chat: lines that begin with `/`."""
+"""The commands of a chat: texts that begin with `/`."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from bough.skills import SkillMetadata
 
 @dataclass(frozen=True)
 class CommandResult:
-    """What a command gives back.
+    """The result of a command.
 
     Attributes:
-        blocks: What to show.
+        blocks: The output to show.
         then: `run` if there is a message to answer, `leave` to end the chat.
         draft: A text for the input.
         message: The text to send to the agent; empty to send nothing.
@@ -44,10 +44,10 @@ class ChatCommand:
     """A command of the chat.
 
     Attributes:
-        arguments: As `/help` shows them.
-        help: What it does.
-        do: Does it, with the text after the name.
-        during_run: Whether it can be used while a run is going on.
+        arguments: The arguments, as `/help` shows them.
+        help: What the command does.
+        do: Runs the command with the text after its name.
+        during_run: Whether the command works while a run is in progress.
     """
 
     arguments: str
@@ -57,7 +57,7 @@ class ChatCommand:
 
 
 class ChatCommands:
-    """The table of commands over a session."""
+    """The commands of a chat session, by name."""
 
     def __init__(self, session: ChatSession) -> None:
         self._session = session
@@ -95,10 +95,10 @@ class ChatCommands:
         }
 
     def find(self, text: str) -> ChatCommand | None:
-        """Return the command that a text names; None for a message.
+        """Return the command of a text; None if the text is a message.
 
         Raises:
-            NotFound: It begins with a `/word` that is neither a command nor a skill.
+            NotFound: The text begins with a `/word` that is neither a command nor a skill.
         """
         word = text.split(maxsplit=1)[0]
         if not word.startswith("/") or word.startswith("//") or "/" in word[1:]:
@@ -120,7 +120,7 @@ class ChatCommands:
         return await command.do(text.partition(" ")[2].strip())
 
     def list_skills(self) -> list[SkillMetadata]:
-        """Return all skills, with those that are not trusted, whose use is then refused with the reason."""
+        """Return all skills, including untrusted ones: using one of these is refused with the reason."""
         registry = self._session.conversation.skills
         return [*registry.list_all(), *registry.withheld]
 
@@ -190,9 +190,9 @@ class ChatCommands:
         changes = FileChanges() if choice == "chat" else await session.compare_last_turn()
         rows = list_changes(changes)
         if not choice and changes.changes:
-            # Asked by what can be typed next: files are not changed unless a person has seen which ones.
-            ways = line("  /undo both", ("  message and files", "dim"), "   /undo chat", "   /undo files", hang=2)
-            return CommandResult([line("the last turn changed these files:"), *rows, ways])
+            # The command to type next is the question: no file changes before a person has seen which ones.
+            choices = line("  /undo both", ("  message and files", "dim"), "   /undo chat", "   /undo files", hang=2)
+            return CommandResult([line("the last turn changed these files:"), *rows, choices])
         if choice == "files" and not changes.changes:
             return CommandResult([line(("the last turn changed no files that were kept", "dim"))])
         restored: list[Block] = []
@@ -276,7 +276,7 @@ class ChatCommands:
         return CommandResult([line(), heading, *([line((note, "dim"), hang=0)] if note else [])])
 
     async def _report(self, command: Callable[[], Report | int | None]) -> CommandResult:
-        """Run a command of the command line; in a thread, because it has an event loop and a store of its own."""
+        """Run a command of the command line; in a thread, because it has its own event loop and store."""
         report = await asyncio.to_thread(command)
         return CommandResult(report.blocks if isinstance(report, Report) else ())
 

@@ -24,13 +24,13 @@ _HINT = 'for example {"type": "message", "text": "hello"}'
 
 
 class JsonChat:
-    """Answers one line after the other. `interrupt` and `pause` are read at once, also during a run.
+    """Answers lines one after another. `interrupt` and `pause` take effect at once, even during a run.
 
-    Lines in: `message` with `text`; `command` with `text`, such as "/fork 5"; `approve` with `call` and maybe
-    `arguments`; `reject` with `call` and maybe `reason`; `answer` with `call` and `value`; `interrupt`; `pause`.
+    Lines in: `message` with `text`; `command` with `text`, such as "/fork 5"; `approve` with `call` and optional
+    `arguments`; `reject` with `call` and optional `reason`; `answer` with `call` and `value`; `interrupt`; `pause`.
 
-    Lines out: events and results as `bough run --json` writes them, `shown` with the text of a command, `waiting` with
-    the calls that need a decision, `error` for a line that changed nothing, and `ready` when the next line is wanted.
+    Lines out: events and results as `bough run --json` writes them, `shown` with the output of a command, `waiting`
+    with the calls that need a decision, `error` for a refused line, and `ready` when the next line can be sent.
     """
 
     def __init__(self, session: ChatSession, renderer: Renderer) -> None:
@@ -90,10 +90,10 @@ class JsonChat:
         self._urgent.add(task)  # type: ignore[arg-type]
 
     def _parse(self, row: bytes) -> JsonObject:
-        """Return a line.
+        """Return the parsed line.
 
         Raises:
-            InvalidInput: It is not a JSON object, its type is unknown, or a field is missing or no text.
+            InvalidInput: The line is not a JSON object, its type is unknown, or a field is missing or not text.
         """
         try:
             value = json.loads(row)
@@ -148,7 +148,7 @@ class JsonChat:
         return await self._continue()
 
     async def _continue(self) -> bool:
-        """Run on when no call needs a decision any more."""
+        """Continue the run if no call needs a decision."""
         return True if self._session.conversation.state.waiting else await self._watch(None)
 
     async def _watch(self, start: int | None) -> bool:

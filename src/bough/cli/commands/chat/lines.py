@@ -1,4 +1,4 @@
-"""The chat without a terminal: each line of stdin is a message or a command, answered before the next one is read."""
+"""Chat without a terminal: each line of stdin is a message or a command; it is answered before the next is read."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 class LineChat:
     """Reads lines, and shows answers as `bough run` does: results on stdout, everything else on stderr.
 
-    Commands are answered on stderr. A call that needs an approval is refused if nobody can be asked: the next message
-    rejects it.
+    The output of commands goes to stderr. If no person can be asked, a call that needs an approval waits until the next
+    message, which rejects it.
     """
 
     def __init__(self, session: ChatSession, renderer: Renderer) -> None:
@@ -51,7 +51,7 @@ class LineChat:
                 self._renderer.error(error)
 
     def _read(self) -> str | None:
-        """Return the next line; None at the end. Not UTF-8 is replaced, because a message is text."""
+        """Return the next line; None at the end. Bytes that are not UTF-8 are replaced."""
         if sys.stdin.isatty():
             try:
                 return input("> ")
@@ -66,7 +66,7 @@ class LineChat:
         self._note("/help lists the commands")
 
     async def _answer(self, text: str) -> bool:
-        """Do what a line says. Returns False to leave."""
+        """Run a command or send a message. Returns False if the chat ends."""
         command = self._commands.find(text)
         if command is None:
             await self._send(text[1:] if text.startswith("//") else text)

@@ -1,4 +1,4 @@
-"""Text for the terminal: lines, Markdown and diffs as ANSI text of a width, in colours readable on any background."""
+"""Render lines, Markdown and diffs as ANSI text of a given width, in colours readable on any background."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Painter:
         return self._render(Text("\n").join(_make_text(row) for row in rows), width, soft_wrap=True) if rows else ""
 
     def markdown(self, text: str, width: int) -> str:
-        """Return Markdown as it is read, at most 100 columns wide; empty if there is nothing to see."""
+        """Return rendered Markdown, at most 100 columns wide; empty if nothing would be visible."""
         if not text.strip():
             return ""
         columns = min(width, PROSE_COLUMNS)

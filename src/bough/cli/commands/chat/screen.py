@@ -1,6 +1,6 @@
-"""The terminal of a chat: finished text scrolls away, the last lines show the open text, the input and the status.
+"""The terminal of a chat: finished text scrolls up; the last lines show unfinished text, the input and the status.
 
-Only the last lines are ever drawn again. Input is read all the time, also during a run.
+Only the last lines are redrawn. Input is read at all times, even during a run.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 PROMPT = "> "
 SHOWN_PASTE_LINES = 10
-"""A longer paste is one word in the input, so that the status below it stays on the screen."""
+"""A longer paste is shown as one word in the input, so that the status below stays on the screen."""
 _MAX_INPUT_ROWS = 12
 _MENU_ROWS = 8
 _TWICE_SECONDS = 1.0
@@ -71,10 +71,10 @@ _STYLE = Style.from_dict(
 
 
 class ScreenOwner(Protocol):
-    """What the screen shows below the finished text, and whom it tells about keys."""
+    """Supplies what the screen shows below the finished text, and handles its input."""
 
     def live_lines(self, width: int) -> str:
-        """Return the open text as ANSI, each line at most `width` cells."""
+        """Return the unfinished text as ANSI, each line at most `width` cells."""
         ...
 
     def status_line(self, width: int) -> str:
@@ -82,22 +82,22 @@ class ScreenOwner(Protocol):
         ...
 
     def submit(self, text: str) -> None:
-        """Take a text that was sent with Enter. It is never empty."""
+        """Handle a text that was sent with Enter. It is never empty."""
         ...
 
     def stop(self) -> bool:
-        """Stop what is running. Returns whether something was."""
+        """Stop the run. Returns False if nothing is running."""
         ...
 
     def edit_last(self) -> None:
-        """Put what was sent last into the input, which is empty, to be sent again in other words."""
+        """Put the last message into the empty input, to be edited and sent again."""
         ...
 
 
 class _Output(Vt100_Output):
-    """An output that keeps bracketed paste switched on until the end.
+    """An output that keeps bracketed paste enabled until the end.
 
-    Each erasing of the last lines would switch it off, and lines pasted in that moment would be sent one by one.
+    Each erasure of the last lines would disable it, and lines pasted at that moment would be sent one by one.
     """
 
     keeps_paste_mode = True
@@ -105,7 +105,7 @@ class _Output(Vt100_Output):
     @property
     @override
     def responds_to_cpr(self) -> bool:
-        """False: the answer of the terminal would come between the keys that are typed."""
+        """False, because the terminal's answer would mix with typed keys."""
         return False
 
     @override
@@ -115,11 +115,11 @@ class _Output(Vt100_Output):
 
 
 class Screen:
-    """The terminal as long as the chat runs.
+    """The terminal while the chat runs.
 
     Args:
-        owner: Asked for the live lines and the status at each drawing, and told about input.
-        history: Remembers what was sent.
+        owner: Supplies the live lines and the status at each redraw, and handles input.
+        history: Remembers the sent texts.
         completer: Completes the word before the cursor when Tab is pressed.
     """
 
@@ -136,7 +136,7 @@ class Screen:
         self._output = cast("_Output", _Output.from_pty(sys.stdout, term=os.environ.get("TERM")))
         self._search = SearchToolbar()
         self._input = Buffer(
-            multiline=True, history=history, completer=completer, on_text_changed=lambda _: self._stay()
+            multiline=True, history=history, completer=completer, on_text_changed=lambda _: self._cancel_leaving()
         )
         self._answer = Buffer(multiline=False)
         self._app: Application[None] = Application(
@@ -150,7 +150,7 @@ class Screen:
             erase_when_done=True,
             refresh_interval=1,
         )
-        # Escape alone is a key, and the beginning of others. Terminals send the rest at once.
+        # Escape is a key and the first byte of other keys, of which terminals send all bytes at once.
         self._app.timeoutlen = self._app.ttimeoutlen = 0.05
 
     @property
@@ -160,7 +160,7 @@ class Screen:
 
     @property
     def draft(self) -> str:
-        """What is typed and not sent."""
+        """The text in the input."""
         return self._expand(self._input.text)
 
     @contextmanager
@@ -175,18 +175,18 @@ class Screen:
         try:
             await self._app.run_async(pre_run=self._start_early_keys, handle_sigint=False)
         finally:
-            self._output.keeps_paste_mode = False  # else the shell after the chat gets pastes with their brackets
+            self._output.keeps_paste_mode = False  # else the shell would receive pastes with their brackets
             self._output.disable_bracketed_paste()
             self._output.flush()
 
     def leave(self) -> None:
-        """End `run`. A question that is open gets no answer."""
+        """End `run`. An open question gets no answer."""
         self._settle(None)
         if self._app.is_running and not self._app.is_done:
             self._app.exit()
 
     def refresh(self) -> None:
-        """Draw the last lines again soon."""
+        """Schedule a redraw of the last lines."""
         self._app.invalidate()
 
     def print(self, text: str) -> None:
@@ -194,7 +194,7 @@ class Screen:
         if not text:
             return
         is_shown = self._app.is_running and not self._app.is_done
-        # Erased first: printed over the last lines, finished text would be overwritten at their next drawing.
+        # Erased first: text printed over the last lines would be overwritten at the next redraw.
         if is_shown:
             self._app.renderer.erase(leave_alternate_screen=False)
         # Carriage returns, because the terminal is in raw mode and a line break alone keeps the column.
@@ -204,11 +204,11 @@ class Screen:
             self._app.renderer.render(self._app, self._app.layout)
 
     def print_lines(self, lines: Sequence[Line]) -> None:
-        """Print lines above, laid out to the width."""
+        """Print finished lines, laid out to the width."""
         self.print(self.painter.blocks(lines, self.width))
 
     def put_back(self, texts: Sequence[str]) -> None:
-        """Put texts that were not sent before what is typed now, so that they can be edited and sent again."""
+        """Insert unsent texts before the text in the input, so that they can be edited and sent again."""
         parts = [*texts, *([self._input.text] if self._input.text else [])]
         text = "\n".join(parts)
         self._input.set_document(Document(text, len(text)), bypass_readonly=True)
@@ -216,14 +216,14 @@ class Screen:
     async def ask(
         self, question: str, *, text: str = "", find_mistake: Callable[[str], str | None] | None = None
     ) -> str | None:
-        """Ask a question and return the line typed as the answer; None if Escape, Ctrl-C or Ctrl-D refused to answer.
+        """Ask a question and return the typed line; None if the person refused with Escape, Ctrl-C or Ctrl-D.
 
-        The typed message is set aside, and back afterwards. Keys pressed before the question was shown belong to the
-        message: they are read first.
+        The text in the input is hidden meanwhile. Keys pressed before the question was shown belong to that text: they
+        are read first.
 
         Args:
-            text: Is in the line already, to be edited.
-            find_mistake: Returns what is wrong with a line, which is shown, and the question stays; None if nothing is.
+            text: The initial text of the line.
+            find_mistake: Returns an error text for an invalid line: it is shown and the question stays. None if valid.
         """
         # Before the focus moves: these keys would answer a question that was not on the screen when they were pressed.
         self._process_keys(self._app.input.read_keys())
@@ -248,7 +248,7 @@ class Screen:
         await run_in_terminal(lambda: subprocess.run(command, check=False), in_executor=True)  # noqa: S603 - the user's editor
 
     def _store_early_keys(self) -> None:
-        """Keep what was typed while the chat started, when the terminal still made a line break of Enter."""
+        """Read keys typed while the chat started, when the terminal still turned Enter into a line break."""
         fd = self._app.input.fileno()
         data = b""
         with suppress(OSError):  # the terminal was closed, which the chat notices when it reads from it
@@ -258,11 +258,11 @@ class Screen:
             parser = Vt100Parser(self._early_keys.append)
             parser.feed(data.decode("utf-8", "replace").replace("\n", "\r"))
             parser.flush()
-            self._output.write_raw("\r\x1b[K")  # the terminal has shown it too
+            self._output.write_raw("\r\x1b[K")  # remove the terminal's echo
             self._output.flush()
 
     def _start_early_keys(self) -> None:
-        # Not before the first drawing, because what is printed goes above the last lines.
+        # Not before the first drawing, because text is printed above the last lines.
         asyncio.get_running_loop().call_soon(self._process_keys, self._early_keys)
 
     def _process_keys(self, presses: list[KeyPress]) -> None:
@@ -278,11 +278,11 @@ class Screen:
         if mistake is None:
             self._settle(text)
             return
-        # The question stays open, so that what is typed meanwhile is still the answer.
+        # The question stays open, so that the next line is its answer too.
         self._answer.reset()
         self.print_lines([line((f"  {mistake}", "warn"), hang=4)])
 
-    def _stay(self) -> None:
+    def _cancel_leaving(self) -> None:
         self._leaves_next = False
 
     def _make_rows(self) -> HSplit:
@@ -356,14 +356,14 @@ class Screen:
         self._input.insert_text(text)
 
     def _on_interrupt(self, _: KeyPressEvent) -> None:
-        """Do what Ctrl-C does: refuse to answer, stop the run, clear the line; the second time in a row, leave."""
+        """Handle Ctrl-C: refuse to answer, stop the run or clear the input. The second press in a row leaves."""
         if self._leaves_next:
             self.leave()
             return
         if self._answer_wait is not None:
             self._settle(None)
         elif not self._owner.stop() and self._input.text:
-            self._input.append_to_history()  # what is cleared by mistake comes back with the key Up
+            self._input.append_to_history()  # the key Up brings back a text that was cleared by mistake
             self._input.reset()
             self._pastes.clear()
         self._leaves_next = True
@@ -379,7 +379,7 @@ class Screen:
             self._settle(None)
         elif self._input.complete_state is not None:
             self._input.cancel_completion()
-        # A press that stopped a run, or that was made over a text, never counts as the first of two.
+        # A press that stopped a run, or with text in the input, does not count as the first of two.
         elif self._owner.stop() or self._input.text:
             self._escaped_at = 0.0
         elif time.monotonic() - self._escaped_at < _TWICE_SECONDS:
@@ -416,11 +416,13 @@ class Screen:
             self._send()
 
     def _on_answer(self, _: KeyPressEvent) -> None:
-        self._stay()
+        self._cancel_leaving()
         self._take_answer(self._answer.text)
 
     def _on_paste(self, event: KeyPressEvent) -> None:
-        self._insert_paste(event.data)  # into the message, also while a question is asked: a paste answers nothing
+        self._insert_paste(
+            event.data
+        )  # always into the message, even while a question is open: a paste is never an answer
 
     def _on_expand(self, event: KeyPressEvent) -> None:
         text = self._expand(event.current_buffer.text)

@@ -1,4 +1,4 @@
-"""The conversation of a chat, and those it was forked from; every switch to another conversation is made here."""
+"""The conversation of a chat and its sources. Every switch to another conversation is made here."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 
 class ChatSession:
-    """The conversation that is talked with.
+    """The state of a chat: its present conversation, and those to which `/back` returns.
 
     Attributes:
         conversation: The present one. A fork, `/clear` and `/back` replace it.
         settings: The settings of the command line.
-        always: What was approved for the rest of the session.
+        always: The calls that are approved for the rest of the session.
     """
 
     def __init__(self, conversation: AsyncConversation, settings: Settings, rules: RuleOptions) -> None:
@@ -50,14 +50,14 @@ class ChatSession:
 
     @property
     def policy_name(self) -> str:
-        """The recorded policy as the options name it; that of an agent, or of a program, may have no name."""
+        """The name of the recorded policy as in `--policy`; its JSON if it has no name."""
         recorded = self.conversation.state.policies.get("policy") or policy_named("allow").to_json()
         names = (name for name in ("allow", "ask", "rules") if policy_named(name).to_json() == recorded)
         return next(names, str(recorded))
 
     @property
     def context_window(self) -> int | None:
-        """How many tokens a request to the model can have; None if that is not known."""
+        """Maximum number of tokens of a request to the model; None if unknown."""
         model = self.conversation.agent.model
         if model != self._window_model:
             self._window_model, self._window = model, None

@@ -1,7 +1,7 @@
-"""Markdown that arrives in pieces: complete blocks can be printed at once, the last block is still open.
+"""Split Markdown that arrives in pieces into complete blocks, which can be printed, and an open last block.
 
-What is printed belongs to the terminal's scrollback and is never changed, so a block is returned only when no later
-text can change how it looks.
+Printed text is in the terminal's scrollback and cannot be changed, so a block is returned only when no later text can
+change how it is rendered.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _LIST_ITEM = re.compile(r"\s*([-*+]|\d{1,9}[.)])\s")
 
 
 class MarkdownStream:
-    """Splits the text of one answer into complete blocks and the open rest.
+    """Splits the text of one answer into complete blocks and an open remainder.
 
     A block ends at a blank line outside a fenced block. A list continues over blank lines, because its numbers and its
     indentation depend on the lines before.
@@ -58,7 +58,7 @@ class MarkdownStream:
         return blocks
 
     def take_rest(self) -> str:
-        """Return the open text, which no more text follows, as complete."""
+        """Return the open text as complete. Call it when no more text follows."""
         remainder = self.open_text
         self._end_of_blocks = self._scanned = len(self._source)
         self._fence, self._is_list = "", False

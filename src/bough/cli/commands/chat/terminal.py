@@ -1,4 +1,4 @@
-"""The chat on a terminal: one task runs what was sent, while the screen takes what is typed next."""
+"""Chat in a terminal: a task handles the sent messages, while the screen accepts the next input."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bough.cli.commands.chat.screen import PROMPT, Screen
 from bough.cli.commands.chat.session import ChatSession
 from bough.cli.commands.chat.view import TurnView
 from bough.cli.text import Line, line, shorten
-from bough.cli.turns.ending import WaysOn, explain_ending
+from bough.cli.turns.ending import NextSteps, explain_ending
 from bough.cli.turns.untrusted import refuse_untrusted_request
 from bough.errors import OUTCOMES, BoughError, Conflict
 from bough.events.model import UserMessage
@@ -23,13 +23,13 @@ from bough.events.model import UserMessage
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-_WAYS = WaysOn(resume="a message", fork="/fork", retry="/retry, or a message in other words,")
+_NEXT_STEPS = NextSteps(resume="a message", fork="/fork", retry="/retry, or the message reworded,")
 _ECHO_ROWS = 12
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
 class TerminalChat:
-    """Owner of the screen: a queue of what was sent, the run in progress, and the questions in between."""
+    """Owns the screen: queues submitted texts, shows the run in progress, and asks about waiting calls."""
 
     def __init__(self, session: ChatSession) -> None:
         self._session = session
@@ -78,13 +78,13 @@ class TerminalChat:
         return self._exit_code
 
     def live_lines(self, width: int) -> str:
-        """Return what is open, and under it the messages that wait."""
+        """Return the unfinished part of the run as ANSI text, followed by the queued messages."""
         rows = [self._view.live_lines(width)] if self._is_running and not self._is_asking else []
         rows += [shorten(f"queued: {' '.join(text.split())}", max(width - 1, 1)) for text in list(self._queue)[:3]]
         return "\n".join(filter(None, rows))
 
     def status_line(self, width: int) -> str:
-        """Return model, context, cost and what waits, as much as fits."""
+        """Return model, waiting calls, queue, policy, context and cost, shortened to the width."""
         conversation = self._session.conversation
         usage, state = conversation.usage, conversation.state
         parts = [conversation.agent.model_name or "?", conversation.short_id]
@@ -108,8 +108,8 @@ class TerminalChat:
         return shorten(" · ".join(parts), max(width - 1, 1))
 
     def submit(self, text: str) -> None:
-        """Take a text: a command that may run now, or something for the queue."""
-        command = self._find_read(text) if self._is_busy else None
+        """Handle a submitted text: run a command that works during a run now, queue everything else."""
+        command = self._find_command_for_run(text) if self._is_busy else None
         self._show([line(), *_echo(text, is_queued=self._is_busy and command is None)])
         if command is not None:
             self._start(self._run_command(text, command))
@@ -119,7 +119,7 @@ class TerminalChat:
         self._screen.refresh()
 
     def stop(self) -> bool:
-        """Interrupt the run. What waits in the queue comes back into the input."""
+        """Interrupt the run. Queued texts return to the input."""
         if not self._is_running:
             return False
         self._is_stopping = True
@@ -127,7 +127,7 @@ class TerminalChat:
         return True
 
     def edit_last(self) -> None:
-        """Put a command into the input that branches off before the last message, and sends it again."""
+        """Put a `/fork` command into the input that sends the last message again, for editing."""
         if not self._is_busy:
             self._start(self._draft_last())
 
@@ -136,11 +136,11 @@ class TerminalChat:
         if turns and not self._screen.draft:
             self._screen.put_back([f"/fork msg:{turns[-1].number} {turns[-1].message.plain}"])
 
-    def _find_read(self, text: str) -> ChatCommand | None:
+    def _find_command_for_run(self, text: str) -> ChatCommand | None:
         try:
             command = self._commands.find(text)
         except BoughError:
-            return None  # an unknown command is answered in its turn
+            return None  # queued: the error of an unknown command is shown when its turn comes
         return command if command is not None and command.during_run else None
 
     def _start(self, work: Coroutine[None, None, None]) -> None:
@@ -160,7 +160,7 @@ class TerminalChat:
                 await self._guard(self._handle(self._queue.popleft()))
 
     async def _guard(self, work: Coroutine[None, None, None]) -> None:
-        """Do something, and show an error instead of ending the chat. What waits in the queue then comes back."""
+        """Await `work`. A `BoughError` is shown and returns the queue to the input; it does not end the chat."""
         self._is_busy = True
         try:
             await work
@@ -204,7 +204,7 @@ class TerminalChat:
             await self._answer()
 
     async def _answer(self) -> None:
-        """Run until there is nothing left to answer, with the questions of calls that wait."""
+        """Run until every message is answered, and ask about waiting calls in between."""
         conversation = self._session.conversation
         self._view.begin()
         while True:
@@ -245,7 +245,7 @@ class TerminalChat:
             await steering
 
     async def _steer(self, ended: asyncio.Event) -> None:
-        """Send what is typed during a run, in order, so that the model sees it at its next step."""
+        """Send messages that are typed during a run, in order, so that the model sees them at its next step."""
         while not ended.is_set():
             while self._queue and not ended.is_set() and not self._is_stopping and self._is_message(self._queue[0]):
                 try:
@@ -261,7 +261,7 @@ class TerminalChat:
             await self._arrived.wait()
 
     async def _send_to_run(self, text: str, ended: asyncio.Event) -> bool:
-        """Append a message to the log of the run. False if it has to wait: calls need a decision, or the run has ended.
+        """Append a message to the log of the run. False if it must wait: calls need a decision, or the run has ended.
 
         A message that is sent while calls wait rejects them, so it is appended only to the state that was checked.
         """
@@ -286,7 +286,7 @@ class TerminalChat:
             return False
 
     def _return_queue(self) -> None:
-        """Put what was not sent back into the input, so that it is neither lost nor sent after something went wrong."""
+        """Put queued texts back into the input, so that they are neither lost nor sent after an error."""
         if self._queue:
             self._screen.put_back([*self._queue])
             self._queue.clear()
@@ -302,7 +302,7 @@ class TerminalChat:
 
     def _show_ending(self) -> None:
         conversation = self._session.conversation
-        error = explain_ending(conversation, self._view.stopped, _WAYS)
+        error = explain_ending(conversation, self._view.stopped, _NEXT_STEPS)
         if error is not None:
             self._show(_error_lines(error))
         elif conversation.status == "paused":
@@ -333,11 +333,11 @@ class TerminalChat:
 
 
 class _LeaveChat(Exception):
-    """The person left by a command."""
+    """A command ends the chat."""
 
 
 def _echo(text: str, *, is_queued: bool) -> list[Line]:
-    """Return the lines of what was sent; of a long text only the first ones, because it is in the log."""
+    """Return the lines of a submitted text; only the first ones of a long text, because the log has all of it."""
     rows = text.splitlines()
     visible_rows = (
         rows if len(rows) <= _ECHO_ROWS else [*rows[: _ECHO_ROWS // 2], f"… {len(rows) - _ECHO_ROWS // 2} more lines"]

@@ -1,4 +1,4 @@
-"""What a run looks like in a chat: answers as Markdown, one line for each tool call, thinking folded to one line."""
+"""Show a run in a chat: answers as Markdown, one line for each tool call, thinking folded to one line."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ _DETAIL_COLUMNS = 72
 
 
 class TurnView:
-    """Shows the updates of a run: what is finished is printed, what is open is in `live_lines`.
+    """Shows the updates of a run: prints finished parts; unfinished ones are in `live_lines`.
 
     Args:
         write: Prints finished ANSI text.
         get_width: Returns the columns of the terminal.
-        is_plain: Returns whether answers are output of scripts, which is not Markdown.
+        is_plain: Returns whether answers are the output of scripts, which is not Markdown.
 
     Attributes:
-        own_messages: Ids of messages that were typed here, which are on the screen already.
+        own_messages: Ids of messages that were typed in this chat, and so are on the screen already.
         stopped: The event of the limit or loop that ended the latest run; empty without one.
         steps: Responses of the model in this turn.
         tokens: Input and output tokens of these responses.
-        seconds: How long the runs of this turn took, without the time for questions.
+        seconds: Duration of the runs of this turn, without the time in which a person answers.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class TurnView:
         self._note_doing("thinking")
 
     def end(self) -> None:
-        """End a run: print what was streamed of a response that did not end."""
+        """End a run: print the streamed text of a response that was interrupted."""
         self._print_markdown(self._answer.take_rest())
         self._answer, self._is_incomplete = MarkdownStream(), False
         self._thinking, self._doing = "", ""
@@ -92,7 +92,7 @@ class TurnView:
             self._show_event(update.as_json())
 
     def live_lines(self, width: int) -> str:
-        """Return what is open as ANSI: the last rows of the block that is being written, or what is running."""
+        """Return the unfinished part as ANSI text: the last rows of the block being written, or the activity."""
         if not self._doing:
             return ""
         text = harmless(self._answer.open_text).expandtabs(4).strip("\n")
@@ -121,7 +121,7 @@ class TurnView:
         if piece.kind == "thinking":
             self._thinking += piece.text
         elif piece.kind == "text":
-            # After a lost piece the source would have a hole: the rest is printed when the response is complete.
+            # After a lost piece the text has a gap: the rest is printed when the response is complete.
             self._is_incomplete = self._is_incomplete or piece.lost > 0
             if not self._is_incomplete:
                 self._print_markdown(self._answer.feed(piece.text))
@@ -171,7 +171,7 @@ class TurnView:
             width = min(self._get_width(), _DETAIL_COLUMNS + 8) - cells(more) - 12
             self.print_lines(line((f"  thought: {one_line(thinking, max(width, 8))}{more}", "dim"), hang=4))
         text = "".join(str(part["content"]) for part in parts if part.get("part_kind") == "text")
-        # What is printed cannot be taken back: if the recorded text differs, as with a masked secret, all is printed.
+        # Printed text cannot be changed: if the recorded text differs, as with a masked secret, all of it is printed.
         is_continued = text.startswith(self._answer.complete)
         self._print_markdown(text[len(self._answer.complete) :] if is_continued else text)
         self._answer, self._is_incomplete, self._thinking = MarkdownStream(), False, ""
@@ -208,7 +208,7 @@ def pick_signs() -> tuple[str, str]:
 
 
 def _headline(call: JsonObject, script: JsonObject | None) -> str:
-    """Return what a call does, on one line: the tool, or the skill of a script, and its most telling argument."""
+    """Return a call on one line: the tool, or the skill of a script, and its most informative argument."""
     arguments: JsonObject = call.get("arguments") or {}
     if script is not None:
         return one_line(" ".join([script["skill"], script["script"], *script.get("argv", [])]))
@@ -220,7 +220,7 @@ def _headline(call: JsonObject, script: JsonObject | None) -> str:
 
 
 def _find_problem(event: JsonObject, script: JsonObject | None) -> tuple[str, list[str]]:
-    """Return how a call failed, and the last lines of what it said; empty for a call that succeeded."""
+    """Return how a call failed and the last lines of its error text; empty for a call that succeeded."""
     match event["kind"]:
         case "ToolFailed":
             return "failed", _last_rows(str(event["error"]))
