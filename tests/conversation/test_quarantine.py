@@ -101,8 +101,8 @@ async def test_nothing_that_was_approved_elsewhere_runs(
         assert (await store.get(record.id)).status == "waiting_for_confirmation"
         assert opened.workspace == settings.home / "workspaces" / str(record.id)
         assert opened.executor.isolation > Isolation.NONE
-        assert opened._in_force().policy == AlwaysConfirm()
-        assert opened._in_force().secrets.names == ()
+        assert opened._rules_in_force().policy == AlwaysConfirm()
+        assert opened._rules_in_force().secrets.names == ()
         assert (await opened.run()).status == "waiting_for_confirmation"
         assert ran == []
         await opened.approve("c1")
@@ -247,7 +247,7 @@ async def test_what_was_made_here_is_never_set_apart(store: EventStore, start: A
     file.seek(0)
     await store.import_(file)
     again = await AsyncConversation.open(made.id, store=store, agent=scripted("x"), settings=made.settings)
-    assert (again.state.quarantined, again.state.imported) == (False, None)
+    assert (again.state.quarantined, again.state.import_seq) == (False, None)
     await again.aclose()
     await made.aclose()
 

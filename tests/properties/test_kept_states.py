@@ -113,7 +113,7 @@ class Tree(RuleBasedStateMachine):
         cut = at % (journal.state.head + 1)
         there = self.run(journal.cut(cut))
         closing = [ToolInterrupted(tool_call_id=c.id, tool=c.tool, reason="forked") for c in there.state.open_calls]
-        first = ForkedFrom(source=cid, at=cut, event_id=there.state.last, source_head=journal.state.head)
+        first = ForkedFrom(source=cid, at=cut, event_id=there.state.last_id, source_head=journal.state.head)
         made = self.run(self.store.fork(cid, at=cut, events=[first, *closing]))
         self.living.append(made.id)
         if kept:

@@ -74,15 +74,15 @@ class ConversationCollection:
     ) -> SearchPage:
         """Return messages and answers that match, the newest first, from all conversations of a store or server.
 
-        What users sent and the text of the model's answers is searched, not tool calls and their output. A message that
-        forks share is one hit, in the conversation that it was written in. Conversations that were deleted have none.
-        An `OwnedStore` finds its owner's conversations only.
+        It searches the messages of users and the texts of the model's answers, but not tool calls and their output. A
+        message that forks share is one hit, in the conversation in which it was written. Deleted conversations have no
+        hits. An `OwnedStore` finds only the conversations of its owner.
 
         The first search of a store indexes all its messages, about a thousand a second; later ones index what is new.
 
         Args:
             text: Words, all of which are required, in any order. Quotes make a phrase, `-word` excludes, `word*` is a
-                prefix; everything else is text. Case and accents do not count. In scripts without spaces, such as
+                prefix; everything else is text. Case and accents do not matter. In scripts without spaces, such as
                 Chinese and Japanese, any part of a text is found. A message of more than 4,000 words is searched in
                 parts of 4,000.
             tags: Tags that the conversation has.
@@ -101,9 +101,9 @@ class ConversationCollection:
             from bough.conversation.remote.remote import RemoteConversation, require_absent
 
             require_absent(store=store, settings=settings)
-            narrowed: Any = {"tags": tags, "since": since, "project": project}
-            where: Any = {"server": server, "api_key": api_key}
-            return await RemoteConversation.search(text, limit=limit, cursor=cursor, **narrowed, **where)
+            criteria: Any = {"tags": tags, "since": since, "project": project}
+            connection: Any = {"server": server, "api_key": api_key}
+            return await RemoteConversation.search(text, limit=limit, cursor=cursor, **criteria, **connection)
         query = make_query(text, tags=tags, since=since, project=project, limit=limit, cursor=cursor)
         return await search_store(query, store, settings)
 
@@ -152,10 +152,10 @@ class ConversationCollection:
         server: str | None = None,
         api_key: str | None = None,
     ) -> ErasureReceipt:
-        """Delete a conversation so that no byte of its content remains in the store. Also erases deleted ones.
+        """Delete a conversation so that no byte of its content remains in the store, also if it was deleted before.
 
-        The conversations of its sub-agents are erased with it, and those of their sub-agents. Forks that share its
-        events keep their places without content. O(store): the store is rewritten, and other writers wait.
+        The conversations of its sub-agents are erased with it, and those of their sub-agents. In forks, the events that
+        they share with it stay as events without content. O(store): the store is rewritten, and other writers wait.
 
         Args:
             id: As in `open`. A server needs the complete id, and a key with the role `admin`.
@@ -178,7 +178,7 @@ class ConversationCollection:
         settings = settings or Settings.load()
         async with _use_store(store, settings) as opened:
             affected = await find_affected(opened, str(id), "erase", forks=forks)
-            whole_store = opened if isinstance(opened, StoreAdmin) else None  # a tenant's view is none
+            whole_store = opened if isinstance(opened, StoreAdmin) else None  # not for a tenant's view
             return await erase_conversation(opened, settings, affected, whole_store=whole_store)
 
     @classmethod
@@ -196,7 +196,7 @@ class ConversationCollection:
     ) -> ConversationRecord:
         """Write a conversation with the events that it shares to a bundle, which `import_` reads. O(events).
 
-        The bundle is signed with the key of the settings' home, or by the server. `path` appears when it is complete.
+        The bundle is signed with the key of the settings' home, or by the server. `path` exists once it is complete.
 
         Args:
             id: As in `open`. A server needs the complete id.
@@ -279,10 +279,10 @@ def _use_store(
 
 
 class Affected(NamedTuple):
-    """What a deletion concerns.
+    """The conversations that a deletion affects.
 
     Attributes:
-        id: The conversation.
+        id: The conversation that was named.
         records: Its record, unless it was deleted before, and those of the conversations that are deleted with it.
         forks: Whether its forks are among them.
     """
@@ -293,10 +293,10 @@ class Affected(NamedTuple):
 
 
 async def find_affected(store: EventStore, name: str, mode: DeleteMode, *, forks: bool = False) -> Affected:
-    """Return what a deletion concerns; to erase, also a conversation that was deleted before.
+    """Return the conversations that a deletion affects. With `mode` "erase", the named one may have been deleted.
 
     Args:
-        forks: Whether an erasure includes the forks; `cascade` always does.
+        forks: Whether an erasure includes the forks; with `cascade`, a deletion always does.
 
     Raises:
         NotFound: No conversation has the id.
@@ -319,7 +319,7 @@ async def find_affected(store: EventStore, name: str, mode: DeleteMode, *, forks
 async def _list_erased(
     store: EventStore, cid: UUID, records: Sequence[ConversationRecord], *, forks: bool
 ) -> list[ConversationRecord]:
-    """Return the conversations that are erased with one: sub-agents', theirs, and with `forks` the forks of all."""
+    """Return the conversations to erase: `records`, their sub-agents' at any depth, and with `forks` all forks."""
     erased = {record.id: record for record in records}
     if forks:
         erased |= {fork.id: fork for fork in await _list_descendants(store, cid)}
@@ -344,11 +344,11 @@ async def _list_sub_agents(store: EventStore, record: ConversationRecord) -> lis
     readers = await _list_descendants(store, record.id) if record.deleted else [record]
     records: dict[UUID, ConversationRecord] = {}
     for reader in readers:
-        # An imported log may name any conversation, also one that has nothing to do with it.
+        # Imported events are skipped: they may name any conversation, also an unrelated one.
         imported = await store.count_imported(reader.id)
-        own_ranges = [(lo, hi) for owner, lo, hi in await store.lineage(reader.id) if owner == record.id]
-        for lo, hi in own_ranges:
-            async for stored in store.read(reader.id, max(lo, imported), hi, kinds={"TaskLinked"}):
+        own_ranges = [(start, stop) for owner, start, stop in await store.lineage(reader.id) if owner == record.id]
+        for start, stop in own_ranges:
+            async for stored in store.read(reader.id, max(start, imported), stop, kinds={"TaskLinked"}):
                 linked = stored.event
                 if isinstance(linked, TaskLinked) and linked.conversation is not None:
                     with suppress(NotFound):  # deleted, or of another owner
@@ -388,8 +388,8 @@ async def erase_conversation(
     """Erase conversations, their kept files, and the folders that were made for them.
 
     Args:
-        whole_store: The store with the conversations of every tenant; None for a tenant, who does not collect the kept
-            files, because the runs of every tenant would wait.
+        whole_store: The store with the conversations of every tenant. None for a tenant, who must not collect the kept
+            files: the runs of all tenants would wait.
 
     Raises:
         Conflict: One of them is running, or a conversation was added to them meanwhile. Nothing was erased.
@@ -404,12 +404,12 @@ async def erase_conversation(
             )
         receipt = await store.erase(affected.id, others=[record.id for record in records])
         await _remove_folders(store, settings.home, affected)
-    # Outside the leases: it waits for others who read or add kept files.
-    problem = await _collect_erased(whole_store, settings)
+    # Outside the leases: it waits for other processes that read or add kept files.
+    problem = await _collect_unused_files(whole_store, settings)
     return receipt if problem is None else replace(receipt, not_covered=(problem, *receipt.not_covered))
 
 
-async def _collect_erased(whole_store: StoreAdmin | None, settings: Settings) -> str | None:
+async def _collect_unused_files(whole_store: StoreAdmin | None, settings: Settings) -> str | None:
     """Remove the kept files that no event names any more. Return None, or why they remain."""
     from bough.conversation.file_store import collect_files
 
@@ -423,7 +423,7 @@ async def _collect_erased(whole_store: StoreAdmin | None, settings: Settings) ->
 
 
 async def _remove_folders(store: EventStore, home: Path, affected: Affected) -> None:
-    # Called last: a crash before it leaves only folders, which `bough doctor` reports.
+    # Called last: a crash before this line leaves only folders, which `bough doctor` reports.
     from bough.conversation.fork.orphans import remove_made
 
     await remove_made(store, home, affected.records)
@@ -527,7 +527,7 @@ def _open_bundle(path: Path) -> IO[bytes]:
 
 
 async def _resolve(store: EventStore, name: str) -> UUID:
-    """Return the id that a name denotes. A view of one owner's conversations resolves no abbreviated ids."""
+    """Return the id that a name denotes. A tenant's view of the store needs the complete id."""
     try:
         return parse_id(name)
     except InvalidInput:
@@ -565,7 +565,7 @@ async def _list_descendants(store: EventStore, cid: UUID) -> list[ConversationRe
     try:
         root = (await store.peek(cid)).root
     except NotFound:
-        return []  # no fork needs its row
+        return []  # it was deleted, and had no fork that needed its row
     descendants: list[ConversationRecord] = []
     cursor, has_more = None, True
     while has_more:

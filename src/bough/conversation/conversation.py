@@ -46,6 +46,7 @@ from bough.conversation.log.tool_result import encode_result, result_chars
 from bough.conversation.log.turns import Turn
 from bough.conversation.message import (
     add_inputs,
+    check_message,
     fetch_inputs,
     find_message,
     is_sent,
@@ -53,7 +54,6 @@ from bough.conversation.message import (
     make_message_events,
     refuse_untrusted,
 )
-from bough.conversation.message import check_message as message_event
 from bough.conversation.open import Beginning, create_or_open, make_read_only_error, open_to_read, reopen
 from bough.conversation.parts import Parts, require_delegation
 from bough.conversation.quarantine import adopt
@@ -105,7 +105,7 @@ class AsyncConversation(ConversationBase[T], ExploreMethods, ConversationCollect
         super().__init__(parts.record, parts.journal.listeners)
         self._parts = parts
         self._log = parts.journal
-        self._in_force = parts.rules
+        self._rules_in_force = parts.rules
         self._agent = AgentInForce(parts.journal.state, parts.agent, parts.environment.settings)
         self._environment = parts.environment.retain()
         if parts.journal.state.policies.get("budgets") or parts.rules.local.budgets:
@@ -250,12 +250,12 @@ class AsyncConversation(ConversationBase[T], ExploreMethods, ConversationCollect
             id: Its id, a unique start or end of it, or `-` for the most recent one.
             agent: The agent to continue with; None for the recorded one. Required if that agent has Python
                 tools or skills given as code, because a log has only their names.
-            executor: As in `create`. A conversation that was started in the sandbox continues to use it.
+            executor: As in `create`. A conversation that was started in the sandbox stays in the sandbox.
             broker: As in `create`, like `server` and `api_key`. A server needs the complete id.
             workspace: The folder of an imported conversation that is opened for the first time; None creates an empty
                 one in bough's home.
-            read_only: Only read and follow it. This needs no agent, hooks or broker, and writes nothing; what would
-                write or run raises `Unavailable`.
+            read_only: Only read and follow it. This needs no agent, hooks or broker, and writes nothing. Methods that
+                write or run raise `Unavailable`.
             rules: Applied in addition to the recorded rules. Pass your own hooks, secrets and analyzers again, because
                 a log only has their names.
 
@@ -314,7 +314,7 @@ class AsyncConversation(ConversationBase[T], ExploreMethods, ConversationCollect
 
     @property
     def settings(self) -> Settings:
-        """The settings it was opened with."""
+        """The settings with which the conversation was opened."""
         return self._environment.settings
 
     @property
@@ -342,12 +342,13 @@ class AsyncConversation(ConversationBase[T], ExploreMethods, ConversationCollect
     async def adopt(self, *, by: str = "user", policy: Policy | None = None) -> None:
         """End the quarantine of an imported conversation. Its recorded rules apply, narrowed by yours and by `policy`.
 
-        Open calls still wait. Until then, every call needs an approval, and scripts run sandboxed without secrets.
+        In quarantine, every call needs an approval, and scripts run sandboxed without secrets. Calls that are open when
+        the quarantine ends still need an approval.
 
         Raises:
             Conflict: The conversation is not in quarantine.
         """
-        await adopt(self._journal, self._in_force.local, by=by, policy=policy)
+        await adopt(self._journal, self._rules_in_force.local, by=by, policy=policy)
 
     async def approve(
         self, *calls: str, by: str = "user", reason: str = "", arguments: JsonObject | None = None
@@ -412,16 +413,16 @@ class AsyncConversation(ConversationBase[T], ExploreMethods, ConversationCollect
     async def set_confirmation_policy(self, policy: Policy) -> None:
         """Change which calls wait for a person, from the next call on, in whichever process the conversation runs.
 
-        The new policy may be wider than the old one. Rules that were given to another object of the conversation still
-        narrow the policy there.
+        The new policy may be wider than the old one. Rules that were passed to another object of the conversation still
+        narrow the policy of that object.
         """
-        local = self._in_force.local.override({"confirmation_policy": policy})
+        local = self._rules_in_force.local.override({"confirmation_policy": policy})
         recorded = {"policy": policy.to_json()} | ({"analyzer": local.analyzer.to_json()} if local.analyzer else {})
         await self._journal.append(StateChanged(changes={"policies": recorded}))
-        self._in_force.local = local
+        self._rules_in_force.local = local
 
     async def set_limits(self, *limits: Limits) -> None:
-        """Change the limits of each run, of the conversation, or both, from the next step on. They may be wider.
+        """Change the limits of each run, of the conversation, or both, from the next step on. They may be raised.
 
         Raises:
             InvalidInput: No limits are given, or two have the same `per`.
@@ -430,10 +431,10 @@ class AsyncConversation(ConversationBase[T], ExploreMethods, ConversationCollect
         if not changes:
             raise InvalidInput("no limits were given", hint="give Limits(…); Limits(steps=None) does not limit steps")
         recorded = {name: bounds.to_json() for name, bounds in changes.items()}
-        if "limits" not in recorded and self._in_force().limits != UNBOUNDED:
-            recorded["limits"] = self._in_force().limits.to_json()
+        if "limits" not in recorded and self._rules_in_force().limits != UNBOUNDED:
+            recorded["limits"] = self._rules_in_force().limits.to_json()
         await self._journal.append(StateChanged(changes={"policies": recorded}))
-        self._in_force.local = replace(self._in_force.local, **changes)
+        self._rules_in_force.local = replace(self._rules_in_force.local, **changes)
 
     async def set_model(self, model: str | Model, *, base_url: str | None = None) -> None:
         """Continue with another model, from the next step on, in whichever process the conversation runs.
@@ -441,14 +442,14 @@ class AsyncConversation(ConversationBase[T], ExploreMethods, ConversationCollect
         Args:
             model: A model string, or a PydanticAI model. The log records only the name of a PydanticAI model, so a run
                 in a process without that object is paused with an error.
-            base_url: Another address for it, to which the agent's key is not sent; None keeps the address.
+            base_url: Another address for the model, to which the agent's key is not sent; None keeps the address.
 
         Raises:
             InvalidInput: The model is unknown, or a limit of cost needs its prices, which are unknown.
         """
         spec = with_other_model(self.agent, model, base_url or self.agent.base_url)
         resolved, name = resolve_spec_model(spec, self.settings)
-        rules = self._in_force()
+        rules = self._rules_in_force()
         require_prices(resolved, rules.limits, self.settings.prices, rules.budgets)
         if isinstance(model, str):
             spec = spec.model_copy(update={"model": name})
@@ -496,21 +497,21 @@ class AsyncConversation(ConversationBase[T], ExploreMethods, ConversationCollect
         networks = self.settings.fetch_networks
         with_inputs = add_inputs(message, images, files, sender=sender)
         if id is not None:
-            with_inputs = message_event(with_inputs, sender=sender).model_copy(update={"id": parse_id(id)})
-            # Before the hooks, which ran when it was sent the first time.
+            with_inputs = check_message(with_inputs, sender=sender).model_copy(update={"id": parse_id(id)})
+            # Before the hooks: they ran when the message was sent the first time.
             if await is_sent(self._journal, with_inputs, networks):
                 return with_inputs.id
         events = await self.prepare_message(with_inputs, sender=sender)
-        first = cast("UserMessage", events[0])
+        sent_message = cast("UserMessage", events[0])
         try:
-            if self.state.waiting and first.sender == "user":
-                await Decisions(self._journal).reply(events, first.plain, by=first.sender)
+            if self.state.waiting and sent_message.sender == "user":
+                await Decisions(self._journal).reply(events, sent_message.plain, by=sent_message.sender)
             else:
                 await self._journal.append(*events, alone=id is not None)
         except Conflict:
-            if not await is_sent(self._journal, first, networks):
+            if not await is_sent(self._journal, sent_message, networks):
                 raise
-        return first.id
+        return sent_message.id
 
     async def prepare_message(self, message: str | UserMessage, *, sender: str = "user") -> list[Event]:
         """Return the events that sending a message would append: the message first, with secrets masked.
@@ -520,16 +521,16 @@ class AsyncConversation(ConversationBase[T], ExploreMethods, ConversationCollect
         Raises: see `send_message`. The refusal of a hook is appended to the log.
         """
         fetched = await fetch_inputs(message, self.settings.fetch_networks)
-        checked = message_event(fetched, sender=sender)
-        if (refused := refuse_untrusted(checked, self.skills)) is not None:
-            error, record = refused
+        checked = check_message(fetched, sender=sender)
+        if (refusal := refuse_untrusted(checked, self.skills)) is not None:
+            error, record = refusal
             await self._journal.append(*record)
             raise error
-        verdict = await self._in_force().guard(self.id, self.workspace).on_prompt(checked.plain)
+        verdict = await self._rules_in_force().guard(self.id, self.workspace).on_prompt(checked.plain)
         if verdict.decision == "deny":
             await self._journal.append(*verdict.events)
             raise PermissionDenied(f"a hook refused the message: {verdict.reason}", hint="rephrase it")
-        events = [*self._make_message_events(checked), *self._in_force.make_events(), *make_hook_events(verdict)]
+        events = [*self._make_message_events(checked), *self._rules_in_force.make_events(), *make_hook_events(verdict)]
         return list(self._journal.mask(events))  # masked here, because the caller may append them without this journal
 
     async def run(
@@ -580,8 +581,8 @@ class AsyncConversation(ConversationBase[T], ExploreMethods, ConversationCollect
     @override
     async def _iterate_updates(self, after: int) -> AsyncGenerator[Update]:
         # Joined: the last event is visible before the result of the run, which the caller reads next.
-        async with self._current_run.join_after(), aclosing(follow(self.store, self.id, after)) as log:
-            async for update in log:
+        async with self._current_run.join_after(), aclosing(follow(self.store, self.id, after)) as updates:
+            async for update in updates:
                 yield update
         if not self._closed:
             with suppress(NotFound):  # the conversation was deleted
@@ -617,7 +618,7 @@ class AsyncConversation(ConversationBase[T], ExploreMethods, ConversationCollect
         model = resolve_spec_model(self._agent.follow_log(), self.settings)[0]
         messages = await self._journal.messages()
         instructions, prices = self.state.instructions, self.settings.prices
-        budgets = RunBudgets(self._journal, self._in_force, 0, prices)
+        budgets = RunBudgets(self._journal, self._rules_in_force, 0, prices)
         async with budgets.hold_question(model, messages):
             answer, usage = await ask.ask(model, messages, question, instructions=instructions, prices=prices)
             await self._journal.append(UsageAdded(purpose="ask", model=model.model_name, usage=usage))
@@ -637,21 +638,24 @@ class AsyncConversation(ConversationBase[T], ExploreMethods, ConversationCollect
             await self._journal.append(PauseRequested(by=by, reason=reason, now=True))
 
     async def condense(self, *, keep: str = "") -> bool:
-        """Condense what the model is shown; a model is asked to keep `keep`. Returns whether anything was condensed.
+        """Replace older messages that the model is shown by a summary. Returns whether any were replaced.
+
+        Args:
+            keep: What the summary must keep, in words, for the model that writes it.
 
         Raises:
             Conflict: The conversation is running.
             LimitExceeded: A budget is used up.
         """
-        models = RunModels(self.settings, self._in_force)
-        configured = self._in_force().condenser
+        models = RunModels(self.settings, self._rules_in_force)
+        configured = self._rules_in_force().condenser
         condenser = SummarizingCondenser() if isinstance(configured, NoCondenser) else configured
         await self._journal.catch_up()
         agent = self._agent.follow_log()
         model = models.find_model(agent)
         async with hold_lease(self.store, self.id) as lease:
             journal = self._journal.use_lease(lease.generation)
-            budgets = RunBudgets(journal, self._in_force, lease.generation, self.settings.prices)
+            budgets = RunBudgets(journal, self._rules_in_force, lease.generation, self.settings.prices)
             condenser = models.with_model(condenser, agent, model, partial(budgets.summarize, keep=keep))
             return await condense(journal, condenser, force=True)
 
@@ -665,8 +669,8 @@ class AsyncConversation(ConversationBase[T], ExploreMethods, ConversationCollect
         """Fork the conversation and return the fork. This one is not changed, blocked or stopped.
 
         Source and fork share the rows of their common events, so the cost does not depend on the length of the log. No
-        call made before the cut runs in the fork without a new approval. The fork has the rules at the cut and the
-        present ones combined, and never wider ones.
+        call made before the cut runs in the fork without a new approval. The rules of the fork are the rules at the cut
+        combined with the present ones; they are never wider.
 
         Args:
             agent: Replaces the agent.
@@ -742,7 +746,7 @@ class AsyncConversation(ConversationBase[T], ExploreMethods, ConversationCollect
         await self._journal.append(*await make_graft(self.id, source.store, source.id, start, stop, summary))
 
     async def lineage(self) -> Ancestry:
-        """Return the conversations from which this one was forked, oldest first, and itself last."""
+        """Return the conversations from which this one was forked, oldest first, and this one last."""
         return Ancestry([*await self.store.ancestry(self.id), await self.store.get(self.id)])
 
     async def aclose(self) -> None:
@@ -757,7 +761,7 @@ class AsyncConversation(ConversationBase[T], ExploreMethods, ConversationCollect
             if (workspace := self._temporary) is not None:
                 releases.push_async_callback(remove_temporary, self.store, self.settings.home, self._record, workspace)
             releases.push_async_callback(self._agent.builder.aclose)
-            if self._in_force.local.hooks.hooks and not self._parts.is_read_only:  # a log has no other hooks
+            if self._rules_in_force.local.hooks.hooks and not self._parts.is_read_only:  # a log only names hooks
                 releases.push_async_callback(self._run_end_hooks)
             await self._current_run.interrupt()
             await self._join_abandoned_run()
@@ -807,7 +811,7 @@ class AsyncConversation(ConversationBase[T], ExploreMethods, ConversationCollect
             self._journal,
             self._agent,
             self._environment,
-            self._in_force,
+            self._rules_in_force,
             root=self._record.root,
             limits=limits,
             delegation=self._environment.delegation,
@@ -816,6 +820,6 @@ class AsyncConversation(ConversationBase[T], ExploreMethods, ConversationCollect
         )
 
     async def _run_end_hooks(self) -> None:
-        ended = await self._in_force().guard(self.id, self.workspace).on_end()
-        if ended.events:
-            await self._log.append(*ended.events)
+        verdict = await self._rules_in_force().guard(self.id, self.workspace).on_end()
+        if verdict.events:
+            await self._log.append(*verdict.events)

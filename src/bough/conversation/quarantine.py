@@ -37,7 +37,7 @@ async def quarantine(
         Conflict: `workspace` is given, but the conversation already has a workspace here.
     """
     count = await journal.store.count_imported(journal.cid)
-    imported = journal.state.imported
+    imported = journal.state.import_seq
     # An `Imported` event of the sender's log has a lower seq than this store's, which follows all imported events.
     is_recorded = imported is not None and imported >= count
     if count == 0 or is_recorded:

@@ -114,8 +114,8 @@ class StateCache:
             erased: For a fork, the erasures when its source was read; if they have changed, the state is not cached.
         """
         mark = await read_mark(self._store, cid)
-        if mark is not None and mark.erased == (erased or mark.erased) and cid not in self._entries:
-            self._put(cid, _Entry(state.copy(), mark.erased, _measure(state)))
+        if mark is not None and mark.erasure_token == (erased or mark.erasure_token) and cid not in self._entries:
+            self._put(cid, _Entry(state.copy(), mark.erasure_token, _measure(state)))
 
     async def derive(self, cid: UUID, head: int, read: Callable[[], Awaitable[T]]) -> T:
         """Return the result of `read` for a log with this head. The result is cached as long as the state."""
@@ -162,13 +162,13 @@ class StateCache:
         if mark is None:
             raise NotFound(f"there is no conversation {record.id}")
         entry = self._entries.get(record.id)
-        if entry is None or entry.erased != mark.erased or entry.state.head > mark.head:
+        if entry is None or entry.erased != mark.erasure_token or entry.state.head > mark.head:
             self.forget(record.id)
             self._metrics.cache_misses.inc()
             journal = Journal(self._store, record.id)
             await journal.catch_up()
             self._save_later(journal)
-            entry = _Entry(journal.state, mark.erased, _measure(journal.state))
+            entry = _Entry(journal.state, mark.erasure_token, _measure(journal.state))
         else:
             self._metrics.cache_hits.inc()
             self.forget(record.id)

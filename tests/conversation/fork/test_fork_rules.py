@@ -247,7 +247,7 @@ class TestRule05OnlyStricter:
         for at in (1, None):
             fork = await source.fork(at=at)
             assert fork.state.policies == source.state.policies
-            assert fork._in_force().to_json() == source._in_force().to_json()
+            assert fork._rules_in_force().to_json() == source._rules_in_force().to_json()
             assert fork.executor is source.executor
 
     async def test_a_fork_of_always_confirm_never_runs_the_pending_call(
@@ -676,7 +676,7 @@ class TestCuts:
         fork = await source.fork(at=0)
         fork = await AsyncConversation.open(fork.id, store=store, agent=spec, settings=settings)
         assert (fork.workspace, fork.state.instructions) == (source.workspace, source.state.instructions)
-        assert fork._in_force().policy == AlwaysConfirm()
+        assert fork._rules_in_force().policy == AlwaysConfirm()
         assert await say(fork, "again") == "anew"
         assert "first" not in str(spec.model.asked[-1].messages)
 

@@ -326,7 +326,7 @@ async def test_a_large_state_is_left_out(
 async def test_folding_gives_the_loop_a_turn_every_few_events(
     source: AsyncConversation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(state_module, "TURN_SECONDS", 0.0)
+    monkeypatch.setattr(state_module, "BLOCKING_SECONDS", 0.0)
     decoded, since, most = 0, 0, 0
     original = codec.decode
 
@@ -348,7 +348,7 @@ async def test_folding_gives_the_loop_a_turn_every_few_events(
     monkeypatch.setattr(kept_states, "name_fold", lambda: "none")
     await journal.catch_up()
     ticking.cancel()
-    assert (decoded >= 2 * EVENTS, most <= state_module.LOOK_EVENTS) == (True, True)
+    assert (decoded >= 2 * EVENTS, most <= state_module.CLOCK_EVENTS) == (True, True)
     await journal.aclose()
 
 

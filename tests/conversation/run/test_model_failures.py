@@ -51,7 +51,7 @@ async def fail(start: Any, spec: AgentSpec) -> tuple[ModelError, list[RequestRet
         *(
             (
                 RawAnswer(body=f"data: {event}\n\n", content_type="text/event-stream"),
-                "the answer of URL is not an OpenAI-format answer (an event of the stream is not a part of an answer)",
+                "the answer of URL is not an OpenAI-format answer (a malformed event in the stream)",
             )
             for event in (
                 "[1, 2]",

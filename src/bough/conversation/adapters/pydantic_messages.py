@@ -27,7 +27,7 @@ from pydantic_ai.messages import (
 
 from bough.agents.usage import read_usage
 from bough.conversation.conversation import AsyncConversation
-from bough.conversation.log.tool_result import separate_files
+from bough.conversation.log.tool_result import take_out_files
 from bough.conversation.log.view import response_json
 from bough.conversation.sync import Conversation
 from bough.errors import InvalidInput, Unavailable
@@ -200,7 +200,7 @@ def _make_outcome(part: ToolReturnPart) -> Event:
     text = part.model_response_str(wrap_if_error=False)
     match part.outcome:
         case "success":
-            result, files = separate_files(part.content if isinstance(part.content, str) else _dump_content(part))
+            result, files = take_out_files(part.content if isinstance(part.content, str) else _dump_content(part))
             return ToolReturned(result=result, files=files, **fields)
         case "denied":
             return ToolRejected(by="import", reason=text, **fields)

@@ -156,7 +156,7 @@ async def find_ends(store: EventStore, a: UUID, b: UUID, until: Turn | None) -> 
     if until is None:
         ancestor = await store.common_ancestor(a, b)
         common = 0 if ancestor is None else ancestor[1]
-        have_gone_on = all(state.responded is not None and state.responded >= common for state in states)
+        have_gone_on = all(state.response_seq is not None and state.response_seq >= common for state in states)
         last = min(counts) if have_gone_on else max(counts)
     elif 1 <= until.number <= max(counts):
         last = until.number
@@ -167,7 +167,7 @@ async def find_ends(store: EventStore, a: UUID, b: UUID, until: Turn | None) -> 
         )
     ends: list[ComparedEnd] = []
     for cid, state in zip((a, b), states, strict=True):
-        stop = state.head if state.turns <= last else (await fold_to_turn(store, cid, last)).turned
+        stop = state.head if state.turns <= last else (await fold_to_turn(store, cid, last)).turn_start
         ends.append(ComparedEnd(stop, state.head))
     return ends[0], ends[1]
 

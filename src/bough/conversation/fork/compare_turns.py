@@ -135,7 +135,7 @@ async def compare_turns(
             if state.turns < first:
                 sides.append({})
                 continue
-            begin = state.turned
+            begin = state.turn_start
         else:
             begin = common
         turns: dict[int, TurnSide] = {}
@@ -175,7 +175,7 @@ async def _read_sides(
             # The message that begins the page is in the state already: folded twice, it would count as two turns.
             if stored.seq >= state.head:
                 state.apply(stored.seq, event)
-            if isinstance(event, UserMessage) and state.turns and state.turned == stored.seq:
+            if isinstance(event, UserMessage) and state.turns and state.turn_start == stored.seq:
                 yield reader.make_side(stored.seq, status)
                 reader = _SideReader(state.turns, stored.seq, [])
             reader.watch(stored.seq, event, state)

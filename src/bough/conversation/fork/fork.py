@@ -244,7 +244,7 @@ def _make_import_events(
     present: State, cut: CutPoint, record: ConversationRecord, workspace: ForkedWorkspace
 ) -> list[Event]:
     """Return the event that marks imported events, if the cut excludes the source's own one."""
-    if present.imported is None or cut.at > present.imported:
+    if present.import_seq is None or cut.at > present.import_seq:
         return []
     signer = record.config.get("signed_by")
     return [Imported(count=cut.at, signer=signer or None, workspace=str(workspace.path))]
@@ -378,7 +378,7 @@ async def _decide_as_recorded(source: Journal, request: ForkRequest) -> Decide |
     if not is_plain or request.pending == "carry" or request.workspace == "readonly":
         return None
     present = source.state
-    if present.imported is not None or await source.store.count_imported(source.cid):
+    if present.import_seq is not None or await source.store.count_imported(source.cid):
         return None
 
     def decide(_: CutPoint, state: State) -> ForkContents | None:

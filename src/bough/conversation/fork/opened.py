@@ -79,7 +79,7 @@ def _decide_contents(parts: Parts, request: ForkRequest, cut: CutPoint, state: S
             hint="run them in the sandbox, or fork with workspace=copy",
         )
     rules, present = _narrow_rules(parts, request, state), parts.journal.state
-    has_foreign_log = present.quarantined or (present.imported is not None and cut.at <= present.imported)
+    has_foreign_log = present.quarantined or (present.import_seq is not None and cut.at <= present.import_seq)
     if request.overrides.get("budget") and has_foreign_log:
         # Budgets that a foreign log names are not in force, so this one would not be either.
         raise Conflict("a budget cannot be added before an imported conversation is adopted", hint="adopt it first")

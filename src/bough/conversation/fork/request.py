@@ -93,15 +93,15 @@ async def find_cut(
         if turn_end != count:
             cut_log = await journal.cut(turn_end)
     while pending == "drop" and cut_log.state.open_calls:
-        cut_log = await journal.cut(cut_log.state.responded or 0)
+        cut_log = await journal.cut(cut_log.state.response_seq or 0)
     state = cut_log.state
     if pending == "carry":
         for call in state.open_calls:
             _require_not_started(call)
         carried = tuple(call.id for call in state.open_calls)
-        return CutPoint(at=state.head, last=state.last, carried=carried), cut_log
+        return CutPoint(at=state.head, last=state.last_id, carried=carried), cut_log
     closing = [ToolInterrupted(tool_call_id=call.id, tool=call.tool, reason=NOT_EXECUTED) for call in state.open_calls]
-    return CutPoint(at=state.head, last=state.last, closing=tuple(closing)), cut_log
+    return CutPoint(at=state.head, last=state.last_id, closing=tuple(closing)), cut_log
 
 
 async def _count_events(journal: Journal, at: Cut | Turn | None) -> int:
@@ -142,7 +142,7 @@ async def _find_turn_end(journal: Journal, state: State) -> int:
         ((_, _, next_kind),) = await journal.store.read_ids(journal.cid, state.head, state.head + 1)
         if next_kind == "UserMessage":
             return state.head
-    return state.turned if state.turns else 0
+    return state.turn_start if state.turns else 0
 
 
 def make_carried_changes(state: State, calls: tuple[str, ...]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Condensers: they keep short what the model is shown. A summary replaces a range of messages; the log is unchanged.
+"""Condensers shorten what the model is shown. A summary replaces a range of messages; the log is unchanged.
 
 Source: OpenHands' condensers (`keep_first`, a summarizing model), as events instead of rewrites.
 """
@@ -87,7 +87,8 @@ class SummarizingCondenser:
         max_events: Messages the model may be shown before they are condensed. The newest half of them remains.
         max_tokens: Tokens that a request may have before messages are condensed; None sets no limit.
         keep_first: How many of the first messages remain.
-        summarize: Asks the model. A run sets it, and makes `model` a model object; without both, nothing is condensed.
+        summarize: Asks the model. A run sets it, and replaces a model string by a model object; before that, nothing is
+            condensed.
     """
 
     model: str | Model | None = None
@@ -118,7 +119,10 @@ class SummarizingCondenser:
 
 
 def select_range(messages: Sequence[Shown], *, keep_first: int, keep_last: int) -> Sequence[Shown]:
-    """Return the messages between the kept ones; none if fewer than two. No call is separated from its result."""
+    """Return the messages to condense: those between the kept first and last ones; none if there are fewer than two.
+
+    No call is separated from its result.
+    """
     first, stop = keep_first, len(messages) - keep_last
     while first < len(messages) and messages[first].continues_calls:
         first += 1
@@ -149,7 +153,7 @@ def condenser_to_json(condenser: Condenser) -> JsonObject | None:
 
 
 def condenser_from_json(recorded: Any, condenser: Condenser) -> Condenser:
-    """Return `condenser`, or the recorded one if `condenser` is `NoCondenser`."""
+    """Return the recorded condenser if `condenser` is a `NoCondenser`, else `condenser`."""
     if not isinstance(condenser, NoCondenser) or not isinstance(recorded, dict):
         return condenser
     fields: dict[str, Any] = dict(recorded)  # pyright: ignore[reportUnknownArgumentType]

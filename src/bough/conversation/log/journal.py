@@ -226,7 +226,7 @@ class Journal:
 
         State, view and listeners are shared with this journal.
         """
-        _ = self.prefix  # created now, so that it is shared: a run's first request is compared with the last run's last
+        _ = self.prefix  # created before the copy, so that both share it: it compares requests across runs
         new = copy.copy(self)
         new._writer, new._streams = Writer(generation), {}
         return new
@@ -234,12 +234,12 @@ class Journal:
     async def cut(self, at: int) -> Journal:
         """Return a journal of this log that has folded only the first `at` events.
 
-        Nothing is read if `at` is the head. Otherwise the events since the nearest kept state are read: at most about
-        `STEP`, and those of one response.
+        Nothing is read if `at` is the head. Otherwise the events since the latest kept state before `at` are read: at
+        most about `STEP`, plus the events of one response.
         """
         if self.state.head == at == self.durable:
             return Journal(self.store, self.cid, secrets=self.secrets, fold=self._fold.copy(), after=self._staging)
-        state = self._fold.nearest(at)
+        state = self._fold.find_checkpoint(at)
         fold, after = (Fold(), None) if state is None else (Fold(state.copy()), self._staging)
         new = Journal(self.store, self.cid, secrets=self.secrets, fold=fold, after=after)
         await new._staging.catch_up(at)
@@ -259,16 +259,17 @@ class Journal:
         head = self.durable
         if number == self.state.turns:
             return head
-        start = self._fold.nearest_before_turn(number)
+        start = self._fold.find_checkpoint_before_turn(number)
         state = await fold_to_turn(self.store, self.cid, number, start=start, head=head)
-        # If the message that begins the next turn is not durable yet, the turn ends at the head.
-        return state.turned if state.turns > number else head
+        # The message that begins the next turn may not be durable yet: then the turn ends at the head.
+        return state.turn_start if state.turns > number else head
 
     async def make_fork(self, cid: UUID, events: Sequence[Event] | None = None) -> Journal:
         """Turn this journal into the journal of a fork that was cut at its present position.
 
         Args:
-            events: The fork's own events, if no one else can have written to the fork; None reads them from the store.
+            events: The events of the fork after the cut, if only the caller has written to it; None reads them from the
+                store.
         """
         self._bind(cid, after=self._staging)
         if events is None:

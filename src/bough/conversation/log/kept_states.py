@@ -82,7 +82,7 @@ FIELDS: dict[str, tuple[_Convert, _Convert]] = {
     "own": (_dump_usage, Usage.model_validate),
     "delegated": (_dump_usage, Usage.model_validate),
     "inherited": (_dump_usage, Usage.model_validate),
-    "began": (_dump_usage, Usage.model_validate),
+    "used_before_run": (_dump_usage, Usage.model_validate),
     "spent": (_as_is, _as_is),
     "active_skills": (_as_is, _as_is),
     "skill_trees": (_as_is, _as_is),
@@ -98,10 +98,10 @@ FIELDS: dict[str, tuple[_Convert, _Convert]] = {
         lambda tasks: {id: TaskLink(**link) for id, link in tasks.items()},
     ),
     "turns": (_as_is, _as_is),
-    "turned": (_as_is, _as_is),
-    "responded": (_as_is, _as_is),
-    "last": (lambda id: None if id is None else id.hex, lambda text: None if text is None else UUID(text)),
-    "imported": (_as_is, _as_is),
+    "turn_start": (_as_is, _as_is),
+    "response_seq": (_as_is, _as_is),
+    "last_id": (lambda id: None if id is None else id.hex, lambda text: None if text is None else UUID(text)),
+    "import_seq": (_as_is, _as_is),
     "quarantined": (_as_is, _as_is),
     "files": (
         lambda files: None if files is None else asdict(files),
@@ -112,10 +112,19 @@ FIELDS: dict[str, tuple[_Convert, _Convert]] = {
 }
 """For each field of `State`, the functions that convert it to JSON and back."""
 
+_KEYS = {
+    "used_before_run": "began",
+    "turn_start": "turned",
+    "response_seq": "responded",
+    "last_id": "last",
+    "import_seq": "imported",
+}
+"""JSON keys of the fields whose key is not their name: kept states are read again as long as the keys stay."""
+
 
 def dump_state(state: State) -> bytes:
     """Return a state as JSON, without the outcomes of calls."""
-    values = {name: dump(getattr(state, name)) for name, (dump, _) in FIELDS.items()}
+    values = {_KEYS.get(name, name): dump(getattr(state, name)) for name, (dump, _) in FIELDS.items()}
     return pydantic_core.to_json(values, inf_nan_mode="constants")
 
 
@@ -128,7 +137,7 @@ def load_state(data: bytes) -> State:
     values = pydantic_core.from_json(data)
     state = State()
     for name, (_, load) in FIELDS.items():
-        setattr(state, name, load(values[name]))
+        setattr(state, name, load(values[_KEYS.get(name, name)]))
     return state
 
 
@@ -142,20 +151,20 @@ class Nearest(NamedTuple):
 
     Attributes:
         head: Number of events of the log.
-        erased: A token that changes with every erasure in the log.
+        erasure_token: Changes with every erasure in the log.
         state: None if no state is kept.
     """
 
     head: int
-    erased: str
+    erasure_token: str
     state: State | None
 
 
 class LogMark(NamedTuple):
-    """The length of a log and the token of its erasures. If two marks are equal, the log did not change."""
+    """The length of a log and its erasure token. If two marks are equal, the log did not change."""
 
     head: int
-    erased: str
+    erasure_token: str
 
 
 class _Row(NamedTuple):
@@ -174,8 +183,8 @@ async def read_mark(store: EventStore, cid: UUID) -> LogMark | None:
     """
 
     def query(tables: Tables) -> LogMark | None:
-        head, erased = tables.one("snapshot.log", id=cid) or (None, "")
-        return None if head is None else LogMark(head, erased)
+        head, erasure_token = tables.one("snapshot.log", id=cid) or (None, "")
+        return None if head is None else LogMark(head, erasure_token)
 
     return await store.transaction(SNAPSHOT, query, read_only=True, small=True)
 
@@ -190,15 +199,15 @@ async def find_nearest(
         turns: The highest number of turns that may have begun in the state.
 
     Returns:
-        None if the conversation does not exist, or if the table cannot be used: the store has none and is read-only, or
-        the table comes from a newer version.
+        None if the conversation does not exist, or if the table of kept states cannot be used: it is missing in a
+        read-only store, or comes from a newer version.
     """
     damaged: list[_Row] = []
     fold = name_fold()
 
     def query(tables: Tables) -> Nearest | None:
         damaged.clear()
-        head, erased = tables.one("snapshot.log", id=cid) or (None, "")
+        head, erasure_token = tables.one("snapshot.log", id=cid) or (None, "")
         if head is None:
             return None
         max_head = head if cut is None else min(cut, head)
@@ -207,10 +216,10 @@ async def find_nearest(
             row = _Row(*columns)
             state = _load_row(row, fold)
             if state is not None:
-                return Nearest(head, erased, state)
+                return Nearest(head, erasure_token, state)
             damaged.append(row)
             max_head = row.seq - 1
-        return Nearest(head, erased, None)
+        return Nearest(head, erasure_token, None)
 
     try:
         nearest = await store.transaction(SNAPSHOT, query, read_only=True)
@@ -227,9 +236,9 @@ class StateCount(NamedTuple):
     """Numbers of kept states.
 
     Attributes:
-        total: All of them.
-        outdated: Those of another fold version.
-        damaged: Those with a wrong digest.
+        total: All kept states.
+        outdated: States of another fold version.
+        damaged: States with a wrong digest.
     """
 
     total: int
@@ -238,7 +247,7 @@ class StateCount(NamedTuple):
 
 
 async def count_states(store: EventStore) -> StateCount:
-    """Check every kept state against its digest, and return the numbers. O(states), 64 at a time in memory.
+    """Check every kept state against its digest, and count them. O(states), 64 at a time in memory.
 
     Raises:
         Unavailable: The store is read-only and has no table of kept states.
@@ -261,20 +270,20 @@ async def count_states(store: EventStore) -> StateCount:
     return StateCount(total, outdated, damaged)
 
 
-def keep_states(tables: Tables, cid: UUID, states: Sequence[State], erased: str) -> bool:
+def keep_states(tables: Tables, cid: UUID, states: Sequence[State], erasure_token: str) -> bool:
     """Write states of a log. Returns False, and writes none, if something was erased since they were folded.
 
     Args:
-        erased: The token of the log's erasures when the states were folded.
+        erasure_token: The erasure token of the log when the states were folded.
     """
-    # Locked before the check: otherwise an erasure after it could be followed by a state with the erased text.
+    # Locked before the check: otherwise text could be erased after the check, and be written again with a state.
     tables.run("snapshot.lock", id=cid)
-    _, erased_now = tables.one("snapshot.log", id=cid) or (None, "")
-    if erased_now != erased:
+    _, present_token = tables.one("snapshot.log", id=cid) or (None, "")
+    if present_token != erasure_token:
         return False
     fold = name_fold()
     for state in states:
-        owner = tables.one("snapshot.owner", id=cid, seq=state.head, event=state.last)
+        owner = tables.one("snapshot.owner", id=cid, seq=state.head, event=state.last_id)
         data = compress(dump_state(state), 1)
         if owner is None or len(data) > MOST_BYTES:
             continue
@@ -315,17 +324,17 @@ class StateWriter:
     """Writes the states of a fold in the background once their events are durable. One write at a time.
 
     Attributes:
-        erased: The token of the log's erasures when the fold began; None until it is known.
+        erasure_token: The erasure token of the log when the fold began; None until it is known.
     """
 
     def __init__(self, store: EventStore, cid: UUID, *, after: StateWriter | None = None) -> None:
-        """Create the writer. `after` is the writer of a log whose states this one shares up to now."""
+        """Create the writer. `after` is the writer of a log that shares all kept states up to the present position."""
         self._store = store
         self._cid = cid
         self._written_head = 0 if after is None else after._written_head
         self._has_stopped = False if after is None else after._has_stopped
         self._task: asyncio.Task[None] | None = None if after is None else after._task
-        self.erased: str | None = None if after is None else after.erased
+        self.erasure_token: str | None = None if after is None else after.erasure_token
 
     def skip(self, head: int) -> None:
         """Skip states of at most `head` events, which are stored already."""
@@ -352,14 +361,14 @@ class StateWriter:
 
     async def _write(self, states: Sequence[State]) -> None:
         try:
-            if self.erased is None:
-                self.erased = await self._read_erased(states[0])
-            if self.erased is None:
+            if self.erasure_token is None:
+                self.erasure_token = await self._find_erasure_token(states[0])
+            if self.erasure_token is None:
                 self._has_stopped = True
                 return
-            for first in range(0, len(states), _BATCH_STATES):
-                batch = states[first : first + _BATCH_STATES]
-                change = partial(keep_states, cid=self._cid, states=batch, erased=self.erased)
+            for start in range(0, len(states), _BATCH_STATES):
+                batch = states[start : start + _BATCH_STATES]
+                change = partial(keep_states, cid=self._cid, states=batch, erasure_token=self.erasure_token)
                 if not await self._store.transaction(SNAPSHOT, change):
                     self._has_stopped = True
                     return
@@ -368,10 +377,10 @@ class StateWriter:
             self._has_stopped = True
             _LOG.debug("states of %s are not kept: %s", self._cid, error)
 
-    async def _read_erased(self, state: State) -> str | None:
-        """Return the present token of the log's erasures if folding the log again results in `state`, else None.
+    async def _find_erasure_token(self, state: State) -> str | None:
+        """Return the present erasure token of the log if its events still fold to `state`; else None.
 
-        None means that something was erased during the fold, so that the states contain the erased text.
+        None: something was erased during the fold, so `state` has erased text; or no kept states can be read.
         """
         nearest = await find_nearest(self._store, self._cid, state.head)
         if nearest is None:
@@ -379,4 +388,4 @@ class StateWriter:
         refolded = State() if nearest.state is None else nearest.state
         async for stored in self._store.read(self._cid, refolded.head, state.head):
             refolded.apply(stored.seq, stored.event)
-        return nearest.erased if refolded == state else None
+        return nearest.erasure_token if refolded == state else None

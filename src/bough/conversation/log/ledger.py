@@ -22,9 +22,9 @@ _DAY = 24 * 60 * 60 * 1_000_000
 
 
 def follow_usage(store: EventStore) -> None:
-    """Write usage by day with every event that has usage, in the transaction that appends it. Idempotent.
+    """From now on, add the usage of every appended event to its row, in the same transaction. Idempotent.
 
-    One statement for each such event.
+    One statement for each event that has usage.
     """
     store.on_append(USAGE, USAGE_KINDS, add_usage_row)
 

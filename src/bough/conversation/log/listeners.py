@@ -31,9 +31,9 @@ class Delta:
         text: Text of the answer, of the model's thinking, or of the JSON of a call's arguments.
         response: The id that the `ModelResponded` of its response will have.
         order: Counts the pieces of a response, from 0.
-        offset: How many characters the pieces of its kind (and call) have before it. If a client has received fewer, it
-            has missed a piece.
-        head: The number of events when it arrived.
+        offset: How many characters the earlier pieces of the same kind and call have. If a client has received fewer,
+            it has missed a piece.
+        head: The number of events in the log when the piece arrived.
         tool_call_id: For a piece of arguments, the id of the call.
         tool: For a piece of arguments, the name of the tool.
         lost: How many pieces before this one were dropped because this listener was slow.
@@ -95,7 +95,7 @@ class UpdateChannel:
 
 
 class LocalFollowers:
-    """Sends pieces of text to other objects on the event loop of the run, which read the events from the store."""
+    """Sends pieces of text to followers on the event loop of the run. They read events from the store themselves."""
 
     def __init__(self) -> None:
         self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[_Key, list[Listener]]] = WeakKeyDictionary()

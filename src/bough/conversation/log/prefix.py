@@ -1,6 +1,6 @@
 """The prefix that a request shares with the request before it. A provider's prompt cache needs identical bytes.
 
-What breaks the prefix is reported to Python's logging and not recorded in the log, because it affects only the cost.
+A break of the prefix is reported to Python's logging. It is not recorded in the log, because it affects only the cost.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class PrefixWatch:
             messages=tuple(part for message in request.messages for part in message.parts),
         )
         previous, self._previous = self._previous, prefix
-        broken = "" if previous is None else previous.find_break(prefix)
-        if broken:
-            fields = {"conversation": str(self._cid), "broken": broken, "messages": len(request.messages)}
-            _LOGGER.debug("prompt prefix broken: %s", broken, extra=fields)
+        broken_part = "" if previous is None else previous.find_break(prefix)
+        if broken_part:
+            fields = {"conversation": str(self._cid), "broken": broken_part, "messages": len(request.messages)}
+            _LOGGER.debug("prompt prefix broken: %s", broken_part, extra=fields)

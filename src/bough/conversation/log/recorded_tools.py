@@ -26,6 +26,7 @@ POLICY = "recorded_tools"
 
 _ANSWERS = ("ToolReturned", "ToolFailed", "ToolRejected")
 _MARKED = ("ToolReturned", "ToolRejected", "StateChanged")
+"""Kinds of events that may have the mark of a used outcome."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +46,7 @@ class RecordedTools:
 
     @classmethod
     def from_policies(cls, policies: JsonObject) -> Self | None:
-        """Return the record that the rules name; None if the conversation's tools run.
+        """Return the record that the rules name; None if the rules name none, so that the tools run.
 
         Raises:
             CorruptLog: The rules do not have the form that `to_json` writes.
@@ -54,7 +55,7 @@ class RecordedTools:
         if recorded is None:
             return None
         try:
-            # Any other mode, of an imported log, is the stricter one.
+            # An imported log may have any other mode: it counts as the stricter one.
             mode: ToolSource = "recorded-or-run" if recorded["mode"] == "recorded-or-run" else "recorded"
             start, stop = int(recorded["start"]), int(recorded["stop"])
             return cls(mode=mode, source=UUID(recorded["source"]), start=start, stop=stop)
@@ -69,15 +70,15 @@ class RecordedTools:
         return {"mode": self.mode, "source": str(self.source), "start": self.start, "stop": self.stop}
 
     def cut_at(self, cut: int) -> Self:
-        """Return the record of a fork of the fork: the calls after its own cut count too, if that is an earlier one."""
+        """Return the record for a fork of this fork. If it is cut earlier, its record begins at that cut."""
         return replace(self, start=min(self.start, cut))
 
 
 class RecordedAnswers:
     """Answers the calls of one conversation from the record that its rules name. Reads the record at the first call.
 
-    Each recorded outcome answers one call. Which ones are used up is in the log, so a resumed run and a fork of the
-    fork continue where the log ends.
+    Each recorded outcome answers one call. The log tells which outcomes have been used, so a resumed run and a fork of
+    the fork continue with the next one.
     """
 
     def __init__(self, journal: Journal) -> None:
@@ -88,11 +89,11 @@ class RecordedAnswers:
     async def answer(self, call: ToolCall) -> list[Event]:
         """Return the events that answer a call, the outcome last; none if the call may run under the usual rules.
 
-        Reads one row, at the first call all events of the record.
+        Reads one row; at the first call, all events of the record.
 
         Raises:
             NotFound: The conversation with the record was deleted.
-            CorruptLog: The rules name no valid record.
+            CorruptLog: The record that the rules name is invalid.
         """
         tools = RecordedTools.from_policies(self._journal.state.policies)
         if tools is None:
@@ -102,7 +103,7 @@ class RecordedAnswers:
         seqs = self._seqs.get(_make_key(call))
         if seqs:
             events = [event async for event in self._copy(tools, seqs.popleft(), call)]
-            if not events:  # never an empty list: it would let the tool run
+            if not events:  # an empty list would let the tool run
                 raise NotFound("the recorded outcome of a tool call is gone", hint="fork another conversation")
             return events
         if tools.mode == "recorded-or-run":
@@ -114,23 +115,23 @@ class RecordedAnswers:
         return [ToolRejected(tool_call_id=call.id, tool=call.tool, by="recorded", reason=reason)]
 
     async def _find_outcomes(self, tools: RecordedTools) -> Mapping[bytes, deque[int]]:
-        """Return the seqs of the outcomes that are not used up, by key of their call, in the order of the calls."""
+        """Return the seqs of the outcomes that have not been used, by key of their call, in the order of the calls."""
         store = self._journal.store
         await self._require_source(tools.source)
         await self._journal.settle()  # the marks of what this process has answered must be in the log
         used = {mark async for mark in self._read_marks(tools.start)}
-        first = tools.start
+        first_seq = tools.start
         async for stored in store.read(tools.source, 0, tools.start, reverse=True, kinds=("ModelResponded",)):
-            first = stored.seq  # calls that were open at the cut ended after it
+            first_seq = stored.seq  # from this response on: its calls may have been open at the cut, and ended later
             break
         state, decoder = State(), YieldingDecoder()
         outcomes: list[tuple[int, int, bytes, int]] = []
-        async for stored in store.read(tools.source, first, tools.stop):
+        async for stored in store.read(tools.source, first_seq, tools.stop):
             event = await decoder.decode(stored)
             if stored.kind in _ANSWERS and stored.seq >= tools.start and str(stored.id) not in used:
                 call = state.calls.get(cast("ToolOutcome", event).tool_call_id)
-                if call is not None and call.outcome is None and state.responded is not None:
-                    outcomes.append((state.responded, list(state.calls).index(call.id), _make_key(call), stored.seq))
+                if call is not None and call.outcome is None and state.response_seq is not None:
+                    outcomes.append((state.response_seq, list(state.calls).index(call.id), _make_key(call), stored.seq))
             state.apply(stored.seq, event)
         seqs: dict[bytes, deque[int]] = {}
         for _, _, key, seq in sorted(outcomes):
@@ -138,23 +139,23 @@ class RecordedAnswers:
         return seqs
 
     async def _require_source(self, source: UUID) -> None:
-        """Check that the source is an ancestor of this conversation and of the same owner, and was not deleted.
+        """Check that the source is an ancestor of this conversation, has the same owner, and was not deleted.
 
-        The rules of an imported log are the sender's, and may name any conversation.
+        The rules of an imported log come from its sender, and may name any conversation.
         """
         store, cid = self._journal.store, self._journal.cid
-        own = await store.get(cid)
+        own_record = await store.get(cid)
         ancestors = {record.id: record for record in await store.ancestry(cid)}
         record = ancestors.get(source)
-        if record is None or record.deleted or record.owner != own.owner:
+        if record is None or record.deleted or record.owner != own_record.owner:
             raise NotFound(
-                f"the conversation whose log answers the tool calls is not there: {source}",
+                f"the conversation whose log answers the tool calls does not exist: {source}",
                 hint="fork a conversation that was not deleted",
                 details={"source": str(source)},
             )
 
     async def _read_marks(self, start: int) -> AsyncIterator[str]:
-        """Iterate the ids of the events that have answered calls of this conversation."""
+        """Yield the ids of the recorded events that have already answered calls of this conversation."""
         async for stored in self._journal.store.read(self._journal.cid, start, kinds=_MARKED):
             event = stored.event
             if isinstance(event, StateChanged):
@@ -164,18 +165,18 @@ class RecordedAnswers:
                 yield (event.by or "").removeprefix(MARK)
 
     async def _copy(self, tools: RecordedTools, seq: int, call: ToolCall) -> AsyncIterator[Event]:
-        """Iterate the events of a recorded outcome as one of `call`, marked by the id of the recorded event."""
+        """Yield a copy of a recorded outcome as the outcome of `call`, marked with the id of the recorded event."""
         async for stored in self._journal.store.read(tools.source, seq, seq + 1):
             fields: dict[str, Any] = {"id": new_id(), "ts": utc_now(), "tool_call_id": call.id}
-            # Time and usage were spent there, tasks were started there.
-            spent: dict[str, Any] = {"duration_seconds": None, "usage": None, "tasks": (), "shown": None}
+            # The source has spent the time and the usage, and has started the tasks.
+            cleared: dict[str, Any] = {"duration_seconds": None, "usage": None, "tasks": (), "shown": None}
             match stored.event:
                 case ToolReturned() as event:
                     await self._read_files(tools.source, event)
-                    yield event.model_copy(update=fields | spent | {"by": f"{MARK}{stored.id}"})
-                case ToolFailed() as event:  # it has no `by`
+                    yield event.model_copy(update=fields | cleared | {"by": f"{MARK}{stored.id}"})
+                case ToolFailed() as event:  # it has no `by`, so another event has the mark
                     yield StateChanged(changes={"recorded": {call.id: str(stored.id)}})
-                    yield event.model_copy(update=fields | spent)
+                    yield event.model_copy(update=fields | cleared)
                 case ToolRejected() as event:
                     yield event.model_copy(update=fields | {"by": f"{MARK}{stored.id}"})
                 case _:

@@ -37,7 +37,7 @@ def list_files(result: Json) -> Iterator[JsonObject]:
 
 
 def replace_files(result: Json, replace: Callable[[JsonObject], Any]) -> Any:
-    """Return a copy of the result in which `replace` returns what takes the place of each encoded file. O(parts)."""
+    """Return a copy of the result in which each encoded file is replaced by `replace(file)`. O(parts)."""
     match result:
         case list():
             return [replace_files(item, replace) for item in cast("list[Json]", result)]
@@ -51,7 +51,7 @@ def replace_files(result: Json, replace: Callable[[JsonObject], Any]) -> Any:
 
 
 def mask_files(masker: Masker, event: ToolReturned) -> ToolReturned:
-    """Return the event with files whose bytes have no secrets. A file that had one gets another digest. O(bytes)."""
+    """Return the event with the secrets in the bytes of its files masked. A masked file gets a new digest. O(bytes)."""
     masked: dict[str, ResultFile] = {}
     for file in event.files:
         data = None if file.content is None else masker.data(file.content)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Writer:
-    """A source of staged events. A run's events depend on its earlier ones, so after one failure all of them fail.
+    """A source of staged events. Each event of a run depends on the earlier ones, so if one fails, the later ones fail.
 
     Attributes:
         generation: The generation of a run's lease; None for other writers, whose appends are independent.
@@ -61,7 +61,7 @@ class SideChange:
     """A change of side tables in the transaction of a batch, after its events.
 
     Attributes:
-        side_tables: Whose tables it changes.
+        side_tables: The side tables that it changes.
         change: Makes the change, given the tables and the state after the batch.
         on_durable: Called once the change is durable.
     """
@@ -76,7 +76,7 @@ class Ending:
     """A change of side tables in the transaction of a run's last events.
 
     Attributes:
-        side_tables: Whose tables it changes.
+        side_tables: The side tables that it changes.
         change: Makes the change, given the tables, the state after the last events, and the error that ended the run.
             It is called again if the transaction is repeated.
         is_made: Whether the change is durable. A cancellation after that has no effect.
@@ -93,7 +93,7 @@ class WriteBatch:
 
     Attributes:
         mark: The position of the fold before the events.
-        done: Set when the batch is durable, or to the error with which it failed.
+        done: Completed when the batch is durable, or with the error with which it failed.
         expected_head: The head that the caller expects the log to have; None for any.
         side_change: A change of side tables in the same transaction, after the events.
         is_closed: Whether no more events can be added.

@@ -93,7 +93,7 @@ class TaskLink:
         call: The tool call that started it.
         background: Whether the call returned without waiting for the task.
         state: The state of the task; `pending` until it ends.
-        ended: Seq of its `TaskEnded`, which has result, error and usage; None while the task is open.
+        ended: Seq of its `TaskEnded`, which has the result, the error and the usage; None while the task is open.
         reported: Whether the model was shown the result.
     """
 
@@ -111,7 +111,7 @@ class KeptFiles:
 
     Attributes:
         tree: Digest of the stored tree; None if nothing was stored, with the `reason`.
-        place: Id of the place that has its objects.
+        place: Id of the folder in which the objects of the tree are stored.
         seq: Seq of its event.
         files: Number of files in the tree; `bytes` is their size.
     """
@@ -141,7 +141,7 @@ class State:
         own: Usage of this conversation's requests since the fork.
         delegated: Usage since the fork that sub-agents' tasks and tools reported.
         inherited: Usage before the fork.
-        began: The sum of `own` and `delegated` when the latest run began.
+        used_before_run: The sum of `own` and `delegated` when the latest run began.
         spent: Usage and number of the conversation's tasks when the latest run began; None without sub-agents.
         tasks: Tasks that this conversation started, by id; one that has ended and was reported is removed.
         active_skills: Content hash by name of every skill whose text is in the log.
@@ -154,11 +154,11 @@ class State:
         partial: Whether the text of the latest response is truncated.
         data: The latest run's value of the output type, as JSON; None without one.
         turns: How many turns of a user have begun.
-        turned: Seq of the message that began the last turn.
-        responded: Seq of the latest model response; None before the first one.
-        imported: Seq of the event that marks all earlier events as imported; None without an import.
+        turn_start: Seq of the message that began the last turn.
+        response_seq: Seq of the latest model response; None before the first one.
+        import_seq: Seq of the event that marks all earlier events as imported; None without an import.
         quarantined: Whether the imported events are not adopted yet, so that every call needs an approval.
-        last: Id of the last event; None before the first one.
+        last_id: Id of the last event; None before the first one.
         files: The latest snapshot of the workspace's files; None before the first one.
     """
 
@@ -181,7 +181,7 @@ class State:
     own: Usage = NOTHING_USED
     delegated: Usage = NOTHING_USED
     inherited: Usage = NOTHING_USED
-    began: Usage = NOTHING_USED
+    used_before_run: Usage = NOTHING_USED
     spent: JsonObject | None = None
     active_skills: dict[str, str] = field(default_factory=dict[str, str])
     skill_trees: dict[str, str] = field(default_factory=dict[str, str])
@@ -194,10 +194,10 @@ class State:
     data: Json = None
     tasks: dict[str, TaskLink] = field(default_factory=dict[str, TaskLink])
     turns: int = 0
-    turned: int = 0
-    responded: int | None = None
-    last: UUID | None = None
-    imported: int | None = None
+    turn_start: int = 0
+    response_seq: int | None = None
+    last_id: UUID | None = None
+    import_seq: int | None = None
     quarantined: bool = False
     files: KeptFiles | None = None
     _last_message: int = -1
@@ -234,16 +234,16 @@ class State:
     @property
     def used_by_run(self) -> Usage:
         """Usage since the latest run began."""
-        return subtract_usage(add_usage(self.own, self.delegated), self.began)
+        return subtract_usage(add_usage(self.own, self.delegated), self.used_before_run)
 
     @property
     def used_in_all(self) -> Usage:
-        """All usage, inherited usage included, whether or not a fork reset the conversation's own."""
+        """All usage, with the usage before a fork, whether or not the fork reset its own."""
         return add_usage(self.inherited, add_usage(self.own, self.delegated))
 
     @property
-    def untold_tasks(self) -> tuple[str, ...]:
-        """Ids of unreported tasks that were started in the background or have ended."""
+    def tasks_to_report(self) -> tuple[str, ...]:
+        """Ids of the tasks that the model must still be told of: started in the background, or ended."""
         return tuple(
             id for id, link in self.tasks.items() if not link.reported and (link.background or link.ended is not None)
         )
@@ -269,9 +269,9 @@ class State:
                 self.instructions, self.policies = event.instructions, event.policies
                 self.title, self.tags = event.title, dict(event.tags)
             case ForkedFrom():
-                self._fork(event)
+                self._begin_fork(event)
             case StateChanged():
-                self._change(event.changes)
+                self._apply_changes(event.changes)
             case PauseRequested():
                 self.pausing = True
             case LimitReached():
@@ -284,12 +284,12 @@ class State:
             case UserMessage():
                 self._report_tasks(event.tasks)
                 if not self.has_work:
-                    self.turns, self.turned = self.turns + 1, seq
+                    self.turns, self.turn_start = self.turns + 1, seq
                 self.unanswered, self._last_message = True, seq
                 if event.sender == "user":
                     self.allowed_tools = None
             case ModelResponded():
-                self._respond(seq, event)
+                self._apply_response(seq, event)
             case ToolCalled():
                 if call := self.calls.get(event.tool_call_id):
                     call.started, call.idempotent = True, event.idempotent
@@ -320,7 +320,7 @@ class State:
             case RulesChanged():
                 self.changed_rules = self.changed_rules.union(event.hashes)
             case Imported():
-                self._import(seq, event)
+                self._begin_import(seq, event)
             case OutputGiven():
                 self.data = event.data
                 self.unanswered = self._last_message >= self._seen  # outcomes of output tools need no answer
@@ -330,17 +330,17 @@ class State:
                 self.own = add_usage(self.own, event.usage)
             case _:
                 pass
-        self.head, self.last = seq + 1, event.id
+        self.head, self.last_id = seq + 1, event.id
 
-    def _change(self, changes: JsonObject) -> None:
-        """Apply the changes of a `StateChanged`. A new status ends a request to pause, and the waiting of calls."""
+    def _apply_changes(self, changes: JsonObject) -> None:
+        """Apply the changes of a `StateChanged`. A new status ends a request to pause and all waiting."""
         if "status" in changes:
             self.status, self.pausing, self.waiting = changes["status"], False, {}
             if self.status == "running":
-                self.began, self.spent = add_usage(self.own, self.delegated), changes.get("spent")
+                self.used_before_run, self.spent = add_usage(self.own, self.delegated), changes.get("spent")
                 self.limit, self.data = None, None
         self.waiting = changes.get("waiting", self.waiting)
-        self._change_calls(changes)
+        self._apply_call_changes(changes)
         self.policies = self.policies | changes.get("policies", {})
         if "adopted" in changes:
             self.quarantined = False
@@ -352,7 +352,7 @@ class State:
         self.agent = changes.get("agent", self.agent)
         self.instructions = changes.get("instructions", self.instructions)
 
-    def _change_calls(self, changes: JsonObject) -> None:
+    def _apply_call_changes(self, changes: JsonObject) -> None:
         """Apply the part of a `StateChanged` that concerns calls: approvals, edited arguments, and waiting."""
         for id in changes.get("approved", ()):
             if call := self.calls.get(id):
@@ -365,9 +365,9 @@ class State:
             if (call := self.calls.get(id)) and wait.get("kind") in ("approval", "external"):
                 call.started = False
 
-    def _import(self, seq: int, event: Imported) -> None:
-        """Mark all earlier events as imported. The approvals that they contain are not valid here."""
-        self.imported, self.quarantined, self.pausing = seq, True, False
+    def _begin_import(self, seq: int, event: Imported) -> None:
+        """Mark all earlier events as imported. Approvals among them are not valid here."""
+        self.import_seq, self.quarantined, self.pausing = seq, True, False
         self.workspace, self.workspace_policy = Path(event.workspace), "shared"
         for call in self.calls.values():
             call.approved, call.carried = False, True
@@ -392,8 +392,8 @@ class State:
                 remaining[id] = replace(link, reported=True)
         self.tasks = remaining
 
-    def _fork(self, event: ForkedFrom) -> None:
-        """Begin the fork: all earlier events are shared, and open calls and running tasks are the source's."""
+    def _begin_fork(self, event: ForkedFrom) -> None:
+        """Begin the fork: earlier events are shared. Open calls need a new approval; running tasks are the source's."""
         self.base, self.status, self.pausing, self.waiting = event.at, "idle", False, {}
         for call in self.calls.values():
             call.approved, call.carried = False, True
@@ -401,10 +401,10 @@ class State:
         if event.reset_metrics:
             used = add_usage(self.own, self.delegated)
             self.own, self.delegated, self.inherited = NOTHING_USED, NOTHING_USED, add_usage(self.inherited, used)
-        self.began, self.spent = add_usage(self.own, self.delegated), None
+        self.used_before_run, self.spent = add_usage(self.own, self.delegated), None
 
-    def _respond(self, seq: int, event: ModelResponded) -> None:
-        self.calls, self.responded = {call.id: call for call in list_calls(event)}, seq
+    def _apply_response(self, seq: int, event: ModelResponded) -> None:
+        self.calls, self.response_seq = {call.id: call for call in list_calls(event)}, seq
         parts = event.response.get("parts", [])
         text = "".join(part["content"] for part in parts if part.get("part_kind") == "text")
         if not self.calls:
@@ -465,12 +465,12 @@ STEP = 128
 
 _MAX_CHECKPOINTS = 1024
 
-TURN_SECONDS = 0.005
+BLOCKING_SECONDS = 0.005
 """How long decoding may block the event loop, in seconds."""
 
-LOOK_EVENTS = 16
-LOOK_BYTES = 256 << 10
-"""The clock is read after this many events or bytes. An event larger than `LOOK_BYTES` is decoded in a thread."""
+CLOCK_EVENTS = 16
+CLOCK_BYTES = 256 << 10
+"""The clock is read after this many events or bytes. An event larger than `CLOCK_BYTES` is decoded in a thread."""
 
 
 @dataclass(frozen=True)
@@ -557,19 +557,19 @@ class Fold:
         self.view = other.view
 
     def jump(self, state: State) -> None:
-        """Continue from a saved state of this log. The view is discarded, and rendered again on request."""
+        """Continue from a saved state of this log. The view is discarded, and rendered again when it is needed."""
         vars(self.state).update(vars(state.copy()))
         self.view = None
         if state.head >= self._next_checkpoint:
             self._add_checkpoint(state)
         self._start = max(self._start, state.head)
 
-    def nearest(self, head: int) -> State | None:
+    def find_checkpoint(self, head: int) -> State | None:
         """Return the latest checkpoint of at most `head` events; None if there is none."""
         count = self._count_checkpoints(head)
         return self.checkpoints[count - 1] if count else None
 
-    def nearest_before_turn(self, turns: int) -> State | None:
+    def find_checkpoint_before_turn(self, turns: int) -> State | None:
         """Return the latest checkpoint at which at most `turns` turns had begun; None if there is none."""
         count = bisect_right(self.checkpoints, turns, key=lambda state: state.turns)
         return self.checkpoints[count - 1] if count else None
@@ -598,7 +598,7 @@ class Fold:
 
 
 def is_savable(state: State) -> bool:
-    """Whether a state may be saved: only without results of calls, because results may be large."""
+    """Whether a state may be saved. A state with results of calls may not, because results may be large."""
     return all(call.outcome is None for call in state.calls.values())
 
 
@@ -618,12 +618,12 @@ class YieldingDecoder:
         """
         size = len(stored.raw)
         self._events, self._bytes = self._events + 1, self._bytes + size
-        if self._events > LOOK_EVENTS or self._bytes > LOOK_BYTES:
+        if self._events > CLOCK_EVENTS or self._bytes > CLOCK_BYTES:
             self._events, self._bytes = 1, size
-            if monotonic() - self._since >= TURN_SECONDS:
+            if monotonic() - self._since >= BLOCKING_SECONDS:
                 await asyncio.sleep(0)
                 self._since = monotonic()
-        if size > LOOK_BYTES:
+        if size > CLOCK_BYTES:
             return await asyncio.to_thread(lambda: stored.event)
         return stored.event
 

@@ -31,13 +31,13 @@ MAX_ENCODED_BYTES = 64 << 20
 MAX_PARTS = 4_000_000
 
 MAX_NOTES = 8
-"""How many files that are left out have a note in their place; one line counts the others of a list."""
+"""How many omitted files are replaced by a note each; one line counts the remaining omitted files of a list."""
 
 _CUT_LINE_CHARS = 160
 """The greatest length of the line that replaces the omitted text."""
 
 _UNCUT_TOOLS = frozenset({"load_skill"})
-"""Not cut: instructions of a skill have their own limit, and are useless without their middle."""
+"""Tools whose results are not cut: instructions of a skill have another limit, and need their middle."""
 
 _SMALL_CHARS = 1 << 16
 _SMALL_PARTS = 32
@@ -69,9 +69,9 @@ def encode_result(value: Any) -> Json:
 
 
 def encode_with_files(value: Any) -> ToolResult:
-    """Return a tool's result as its event has it. Raises: see `encode_result`."""
+    """Return a tool's result in the form of its event: JSON, and the files by digest. Raises: see `encode_result`."""
     encoded = _encode(value)
-    return separate_files(encoded.result) if encoded.may_have_files else ToolResult(encoded.result)
+    return take_out_files(encoded.result) if encoded.may_have_files else ToolResult(encoded.result)
 
 
 class ToolResult(NamedTuple):
@@ -81,13 +81,13 @@ class ToolResult(NamedTuple):
     files: tuple[ResultFile, ...] = ()
 
 
-def separate_files(result: Json) -> ToolResult:
-    """Return an encoded result with its files by digest. O(parts), and O(bytes) of files."""
+def take_out_files(result: Json) -> ToolResult:
+    """Return an encoded result with digests in place of its files, and the files. O(parts), O(bytes) of files."""
     if isinstance(result, _PLAIN) or next(list_files(result), None) is None:
         return ToolResult(result)
     files: dict[str, ResultFile] = {}
 
-    def separate(fields: JsonObject) -> JsonObject:
+    def take_out_bytes(fields: JsonObject) -> JsonObject:
         content = _CONTENT.validate_python(fields)
         if not isinstance(content, BinaryContent) or not content.data:
             return fields  # a tool's own object that only resembles a file
@@ -95,8 +95,7 @@ def separate_files(result: Json) -> ToolResult:
         files.setdefault(file.sha256, file)
         return fields | {"data": "", "sha256": file.sha256, "size_bytes": file.size_bytes}
 
-    separated = replace_files(result, separate)
-    return ToolResult(separated, tuple(files.values()))
+    return ToolResult(replace_files(result, take_out_bytes), tuple(files.values()))
 
 
 def is_small(value: Any) -> bool:
@@ -159,8 +158,8 @@ def show_result(outcome: ToolReturned, data_by_digest: Mapping[str, bytes] | Non
     """Return the content of a result as the model is shown it, with PydanticAI's objects for files.
 
     Args:
-        data_by_digest: Bytes of the store, for an event that was read from it; the text `LOST` takes the place of those
-            that are missing. None leaves such files empty, if the content is not sent.
+        data_by_digest: Bytes of files from the store, for an event that was read from it. A file whose bytes are
+            missing is replaced by the text `LOST`. None leaves files without bytes empty, if the content is not sent.
     """
     if outcome.shown is not None:
         return cut_text(format_result(outcome.result), outcome.shown, outcome.id)
@@ -182,8 +181,8 @@ def _with_bytes(outcome: ToolReturned, data_by_digest: Mapping[str, bytes] | Non
             data = data_by_digest.get(digest)
             if data is None:
                 return LOST
-        own = {key: value for key, value in fields.items() if key not in ("sha256", "size_bytes")}
-        return own | {"data": data or b""}
+        tool_fields = {key: value for key, value in fields.items() if key not in ("sha256", "size_bytes")}
+        return tool_fields | {"data": data or b""}
 
     return replace_files(outcome.result, attach)
 
@@ -239,10 +238,10 @@ def _unwrap(value: Any) -> Any:
 
 
 class _FileBudget:
-    """Room for the files of a result, in base64; a file that does not fit is replaced by a note.
+    """The space that the files of a result may take, in base64; a file that does not fit is replaced by a note.
 
     Args:
-        free_bytes: The room.
+        free_bytes: The space in bytes.
         measure: Returns the size in base64 and the media type of a file; None for any other value.
     """
 
@@ -252,7 +251,7 @@ class _FileBudget:
         self._notes = 0
 
     def limit(self, value: Any) -> Any:
-        """Return the value with the first files that fit. Looks into lists and mappings."""
+        """Return the value with the first files that fit, also within lists and mappings."""
         file = self._measure(value)
         if file is not None:
             return value if self._take(file[0]) else self._note(*file)
@@ -264,7 +263,7 @@ class _FileBudget:
 
     def _limit_items(self, items: Sequence[Any]) -> list[Any]:
         parts: list[Any] = []
-        uncounted: list[int] = []
+        omitted_sizes: list[int] = []
         for item in items:
             file = self._measure(item)
             if file is None or self._take(file[0]):
@@ -272,9 +271,9 @@ class _FileBudget:
             elif self._notes < MAX_NOTES:
                 parts.append(self._note(*file))
             else:
-                uncounted.append(file[0] * 3 // 4)
-        if uncounted:
-            parts.append(f"[{len(uncounted)} more files of {sum(uncounted)} bytes were left out: {_REASON}]")
+                omitted_sizes.append(file[0] * 3 // 4)
+        if omitted_sizes:
+            parts.append(f"[{len(omitted_sizes)} more files of {sum(omitted_sizes)} bytes were left out: {_REASON}]")
         return parts
 
     def _take(self, size: int) -> bool:
@@ -290,7 +289,7 @@ class _FileBudget:
 
 
 def _limit_files(value: Any) -> Any:
-    """Return a value whose files are encoded at most up to their bound: what is left out costs no memory.
+    """Return the value without the files that exceed the bound. They are left out before encoding, to save memory.
 
     Raises:
         InvalidInput: The value is refused: an iterator, or too much text or too many parts.
@@ -305,10 +304,10 @@ def _limit_files(value: Any) -> Any:
     try:
         return _FileBudget(MAX_BINARY_BYTES - text_bytes, measure).limit(value)
     except RecursionError as error:
-        raise _too_large() from error
+        raise _make_too_large_error() from error
 
 
-def _too_large() -> InvalidInput:
+def _make_too_large_error() -> InvalidInput:
     return InvalidInput(
         f"a tool returned more than {MAX_ENCODED_BYTES >> 20} MiB or {MAX_PARTS:,} parts",
         hint="return less of it, or write it into a file of the workspace and return the file's name",
@@ -316,7 +315,7 @@ def _too_large() -> InvalidInput:
 
 
 def _measure_parts(value: Any) -> tuple[int, int]:
-    """Return the size of the texts and the size of the files of a value. O(parts), at most `MAX_PARTS`.
+    """Return the bytes of the texts and the bytes of the files of a value. O(parts), at most `MAX_PARTS`.
 
     Raises:
         InvalidInput: It is or contains an iterator, or has too much text or too many parts.
@@ -346,7 +345,7 @@ def _measure_parts(value: Any) -> tuple[int, int]:
             case _:
                 pass
         if size > MAX_ENCODED_BYTES or parts > MAX_PARTS:
-            raise _too_large()
+            raise _make_too_large_error()
     return size, file_bytes
 
 
@@ -371,7 +370,7 @@ def _describe_omission(size_bytes: int) -> str:
 
 
 def _omit_files(data: bytes) -> Json:
-    """Return an encoded result with the first files that fit. Each other file is replaced by a note."""
+    """Return an encoded result with the first files that fit. Every other file is replaced by a note."""
     result = pydantic_core.from_json(data)
     text_size = len(data) - sum(len(file["data"]) for file in list_files(result))
 
@@ -389,7 +388,7 @@ def _omit_files(data: bytes) -> Json:
 
 
 async def find_result(store: EventStore, cid: UUID, result: str) -> str:
-    """Return the text of a result in a conversation, which may be a fork's shared event. Reads one row.
+    """Return the text of a result of a conversation, also if a fork shares its event with the source. Reads one row.
 
     Args:
         result: The id of the result's event, in hexadecimal.
@@ -398,7 +397,7 @@ async def find_result(store: EventStore, cid: UUID, result: str) -> str:
         NotFound: The conversation has no such result.
     """
     unknown = NotFound(
-        f"this conversation has no result {result[:64]!r}", hint="give the id in the line of what was left out"
+        f"this conversation has no result {result[:64]!r}", hint="give the id in the line about the omitted characters"
     )
     try:
         _, seq = await store.locate(UUID(hex=result), cid=cid)

@@ -34,7 +34,7 @@ from bough.events.usage import USAGE_KINDS
 from bough.types import Json, JsonObject
 
 MARK = "recorded:"
-"""Begins the `by` of an outcome that comes from another conversation's log; the id of the event there follows."""
+"""Begins the `by` of an outcome that was copied from another log; the id of the copied event follows."""
 
 _WRITING_TOOLS = frozenset({"write_file", "edit_file"})
 _MESSAGE_FIELDS = {"content", "sender"}
@@ -89,8 +89,8 @@ class TurnRecord(Turn):
         output: Text of the latest answer, that is, of a response without tool calls; empty without one.
         data: The value of the agent's `output_type`, as JSON; None without one.
         usage: Usage of the turn, that of its sub-agents' tasks included.
-        files: Paths that the log says were written, each once: by bough's file tools and by scripts. Other tools, and
-            commands that report no files, leave none.
+        files: Paths that bough's file tools and scripts wrote, each once, as recorded in the log. Files that other
+            tools or commands wrote without reporting them are missing.
         status: The status at the end of the turn: `finished`, `paused`, `error`, `stuck`; of an open turn also `idle`
             before its run, `running` and `waiting_for_confirmation`.
         reason: The error's code, the name of the limit, `stuck` or `interrupted`; empty if the turn simply ended.
@@ -129,11 +129,11 @@ async def fold_to_turn(
 ) -> State:
     """Return the state at the end of a log, or at the message that begins the turn after `turns` if there is one.
 
-    Reads the events since the latest kept state before that: at most about `STEP`, and those of one response.
+    Reads the events since the latest kept state before that: at most about `STEP`, plus the events of one response.
 
     Args:
         turns: The number of turns after which to stop; None folds the whole log.
-        start: A state of this log with at most that many turns, if the caller has one.
+        start: A state of this log with at most `turns` turns, if the caller has one.
         head: The number of events to fold at most; None for all.
     """
     state = start or State()
@@ -174,7 +174,7 @@ async def read_turn_page(
     if state.turns < first:
         return turns, None
     async with (
-        aclosing(store.read(cid, state.turned, head)) as events,
+        aclosing(store.read(cid, state.turn_start, head)) as events,
         aclosing(_iterate_turns(cid, events, state)) as records,
     ):
         async for turn in records:
@@ -190,7 +190,7 @@ async def _iterate_turns(
     """Iterate the turns of a log.
 
     Args:
-        events: All events, or those from the message on that is the last event in `state`.
+        events: All events of the log; or those from the last event in `state` on, which is the message of a turn.
         state: The fold of the log up to there. It is changed.
     """
     decoder = YieldingDecoder()
@@ -199,7 +199,7 @@ async def _iterate_turns(
         event = await decoder.decode(stored)
         if stored.seq >= state.head:
             state.apply(stored.seq, event)
-        if isinstance(event, UserMessage) and state.turns and state.turned == stored.seq:
+        if isinstance(event, UserMessage) and state.turns and state.turn_start == stored.seq:
             if reader is not None:
                 yield reader.make_record(conversation, stop=stored.seq, is_open=False)
             reader = _TurnReader(number=state.turns, start=stored.seq, message=event)
@@ -212,11 +212,12 @@ async def _iterate_turns(
 
 @dataclass(kw_only=True)
 class _TurnReader:
-    """Collects what the events of one turn say.
+    """Collects the fields of one turn's record from its events.
 
     Attributes:
-        calls: The calls of its responses. They are those of the state, which adds their outcomes.
-        marks: For calls whose outcome does not name the event that it was copied from, that event, by place in `calls`.
+        calls: The calls of the turn's responses: the same objects as in the state, which adds their outcomes.
+        marks: Ids of the recorded events from which outcomes were copied, by index in `calls`. Only for outcomes that
+            do not have the id themselves.
     """
 
     number: int
@@ -242,23 +243,23 @@ class _TurnReader:
             case OutputGiven():
                 self.data = event.data
             case StateChanged():
-                self._change(event)
+                self._apply_changes(event)
             case FilesKept() | ScriptRan() | ToolReturned():
                 self.files |= dict.fromkeys(_list_files(event, state))
             case _:
-                if self.status != "finished":  # later, for example when condensing fails, no run ends
+                if self.status != "finished":  # an event after the run, such as a failed condensation, ends no run
                     self.reason = _find_reason(event) or self.reason
 
     def make_record(self, conversation: UUID, *, stop: int, is_open: bool) -> TurnRecord:
         """Return the record of the turn."""
-        has_no_end = self.status in ("idle", "running")  # of messages imported without runs, or of a killed run
+        has_no_end = self.status in ("idle", "running")  # the messages were imported without runs, or a run was killed
         return TurnRecord(
             number=self.number,
             conversation=conversation,
             start=self.start,
             stop=stop,
             message=self.message,
-            calls=tuple(_describe_call(call, self.marks.get(place)) for place, call in enumerate(self.calls)),
+            calls=tuple(_describe_call(call, self.marks.get(index)) for index, call in enumerate(self.calls)),
             output=self.output,
             data=self.data,
             usage=self.usage,
@@ -268,12 +269,12 @@ class _TurnReader:
             is_open=is_open,
         )
 
-    def _change(self, event: StateChanged) -> None:
+    def _apply_changes(self, event: StateChanged) -> None:
         marks: JsonObject = event.changes.get("recorded", {})
         for id, mark in marks.items():
-            # The latest call of that id: some models use an id again in another response.
-            place = max((place for place, call in enumerate(self.calls) if call.id == id), default=-1)
-            self.marks[place] = str(mark)
+            # The latest call with that id: some models use an id again in another response.
+            index = max((index for index, call in enumerate(self.calls) if call.id == id), default=-1)
+            self.marks[index] = str(mark)
         status: Status | None = event.changes.get("status")
         if status is None:
             return
@@ -285,7 +286,7 @@ class _TurnReader:
 
 
 def _list_files(event: FilesKept | ScriptRan | ToolReturned, state: State) -> tuple[str, ...]:
-    """Return the paths that were written, as far as an event says."""
+    """Return the paths that an event says were written."""
     match event:
         case FilesKept():
             return event.paths if event.by == "tool" else ()

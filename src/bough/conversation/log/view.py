@@ -69,7 +69,7 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class ViewMark:
-    """A position of a view: the length of its list, and what belongs to the unfinished request after it."""
+    """A position of a view: the number of finished messages, and the parts of the request that is not finished."""
 
     shown: list[Shown]
     length: int
@@ -80,7 +80,7 @@ class ViewMark:
     skills: dict[str, tuple[int, UserPromptPart]]
 
     def restore(self) -> View:
-        """Return an independent view at this position, which shares the messages so far. O(messages)."""
+        """Return an independent view at this position. It shares the message objects. O(messages)."""
         view = View()
         view.reset_to(replace(self, shown=self.shown[: self.length]))
         return view
@@ -126,7 +126,7 @@ class View:
                 pass
 
     def copy(self) -> View:
-        """Return an independent view, which shares the messages so far."""
+        """Return an independent view, which shares the message objects."""
         new = View()
         new.shown, new._calls, new._skills = list(self.shown), list(self._calls), dict(self._skills)
         new.version = self.version
@@ -158,7 +158,7 @@ class View:
         return replace(message) if isinstance(message, ModelResponse) else None
 
     def pending_request(self) -> ModelRequest | None:
-        """Return the request that the model has not answered yet; None while a call is open or nothing is new."""
+        """Return the request that the model has not answered yet; None if a call is open or there is nothing new."""
         if any(call not in self._outcomes for call in self._calls):
             return None
         return self._make_request([prompt for _, prompt in self._prompts])
@@ -172,7 +172,7 @@ class View:
         return _merge_requests(messages)
 
     def _activate(self, seq: int, event: SkillActivated) -> None:
-        """Add the text of a skill as a prompt, unless it is the result of a tool call."""
+        """Add the text of a skill as a prompt, unless a tool call returned it."""
         if not event.rendered:
             return  # an earlier event has the text
         part = UserPromptPart(event.rendered, timestamp=event.ts)
@@ -289,7 +289,7 @@ def _convert_part(part: ContentPart) -> UserContent:
         case ImagePart():
             return _convert_image(part)
         case FilePart(sha256=str(digest), size_bytes=int()):
-            return describe_bytes(digest, part.media_type)
+            return make_placeholder(digest, part.media_type)
         case FilePart(url=str(url)):
             return AudioUrl(url) if part.media_type.startswith("audio/") else DocumentUrl(url)
         case FilePart():
@@ -298,7 +298,7 @@ def _convert_part(part: ContentPart) -> UserContent:
 
 def _convert_image(part: ImagePart) -> UserContent:
     if part.sha256 is not None and not part.data:
-        return describe_bytes(part.sha256, part.media_type)
+        return make_placeholder(part.sha256, part.media_type)
     if part.url is not None:
         return ImageUrl(part.url)
     try:
@@ -312,8 +312,8 @@ def _lacks_bytes(event: ToolReturned) -> bool:
     return event.shown is None and any(file.content is None for file in event.files)
 
 
-def describe_bytes(sha256: str, media_type: str) -> BinaryContent:
-    """Return a placeholder, which `fill_files` replaces by the bytes with this digest."""
+def make_placeholder(sha256: str, media_type: str) -> BinaryContent:
+    """Return a placeholder for the bytes with this digest, which `fill_files` replaces by them."""
     return BinaryContent(data=b"", media_type=media_type, identifier=sha256)
 
 
@@ -344,7 +344,7 @@ async def load_result(store: EventStore, cid: UUID, event: ToolReturned) -> Any:
 
 
 def _find_results_without_bytes(messages: Sequence[ModelMessage]) -> Iterator[tuple[ToolReturnPart, ToolReturned]]:
-    """Yield each result whose files have no bytes, with its event."""
+    """Yield each result that lacks the bytes of its files, with its event."""
     for message in messages:
         for part in message.parts:
             if isinstance(part, ToolReturnPart) and isinstance(part.metadata, ToolReturned):

@@ -25,7 +25,7 @@ from bough.cancellation import finish
 from bough.conversation.log.kept_states import StateWriter, find_nearest
 from bough.conversation.log.listeners import Delta, Listeners
 from bough.conversation.log.staged_write import Condition, SideChange, WriteBatch, Writer, is_control
-from bough.conversation.log.state import LOOK_EVENTS, STEP, Fold, Mark, YieldingDecoder
+from bough.conversation.log.state import CLOCK_EVENTS, STEP, Fold, Mark, YieldingDecoder
 from bough.errors import Conflict
 from bough.events.codec import encode
 from bough.events.model import (
@@ -50,9 +50,9 @@ class Staging:
     """The write buffer of one conversation, shared by all its writers in this process.
 
     Attributes:
-        watchers: Called once for each event when it is first folded, durable or not. For an event with a condition they
-            are called when it is durable.
-        controls: How many events that control a run were folded, without those of the lease holder. A review of a call
+        watchers: Called once for each event when it is first folded, durable or not. An event with a condition is
+            passed to them when it is durable.
+        controls: How many events that control a run were folded, except those of the lease holder. A review of a call
             is outdated once this number has changed.
     """
 
@@ -125,7 +125,7 @@ class Staging:
         if condition is not None:
             batch.conditions |= {event.id: condition for event in events}
         else:
-            # For events with a condition the watchers are called when the events are durable: they may be withdrawn.
+            # Not for events with a condition: they may be withdrawn, so the watchers are called when they are durable.
             for event in events:
                 self._call_watchers(event)
         if writer.generation is None:
@@ -176,7 +176,7 @@ class Staging:
             stop: Fold only events before this seq.
             head: The head of the log, if the caller knows it.
         """
-        # First, because events of the log precede staged ones, which would have to be folded again.
+        # First, because new events of the log precede staged ones, which would have to be folded again after them.
         await self.flush()
         end = head if stop is None else stop
         if end is None and self._may_jump:
@@ -218,7 +218,7 @@ class Staging:
 
     @property
     def _may_jump(self) -> bool:
-        """Whether events may be skipped, since no watcher or listener must see every event."""
+        """Whether events may be skipped: there is no watcher and no listener, which must see every event."""
         return not (self.watchers or self._listeners.listeners)
 
     async def _jump_to_kept_state(self, head: int | None) -> None:
@@ -232,10 +232,10 @@ class Staging:
         if state is not None and state.head > self._fold.state.head:
             self._fold.jump(state)
             self._states.skip(state.head)
-            self._states.erased = nearest.erased
+            self._states.erasure_token = nearest.erasure_token
             self.controls += 1  # the skipped events may include one that controls a run
         elif self._fold.state.head == 0:
-            self._states.erased = nearest.erased
+            self._states.erasure_token = nearest.erasure_token
 
     def _should_jump(self, head: int) -> bool:
         """Whether a kept state is cheaper than folding the events up to `head`. A jump discards the view."""
@@ -255,7 +255,7 @@ class Staging:
                 event = await decoder.decode(stored)
                 if self._batches:
                     return False
-                # Another seq: this buffer itself wrote and folded the event during the read.
+                # With another seq, the event is not new: this buffer wrote and folded it during the read.
                 if stored.seq == self._fold.state.head:
                     self._fold.apply(event)
                     self._count_controls([event])
@@ -340,23 +340,23 @@ class Staging:
         return head
 
     async def _fold_separately(self, batch: WriteBatch, log: Sequence[StoredEvent]) -> Fold | None:
-        """Return a separate fold of the events since a batch's mark; None for a few events, which are folded later.
+        """Return a separate fold with the events since a batch's mark; None if they are few, and are folded later.
 
         A long fold yields to the event loop. Meanwhile the fold in use is unchanged, and events may be staged on it.
         """
-        if len(log) <= LOOK_EVENTS:
+        if len(log) <= CLOCK_EVENTS:
             return None
         while True:
             mark, decoder = batch.mark, YieldingDecoder()
             separate_fold = Fold.from_mark(mark)
             for stored in log:
                 separate_fold.apply(await decoder.decode(stored))
-            # If an earlier batch failed meanwhile, the mark has moved, and the separate fold contains its events.
+            # If an earlier batch failed meanwhile, its events are in the separate fold, and the mark has moved.
             if batch.mark is mark:
                 return separate_fold
 
     def _fold_log(self, batch: WriteBatch, log: Sequence[StoredEvent], separate_fold: Fold | None) -> None:
-        """Reset the fold to a batch's mark, and fold the events of the log since then, if not folded separately."""
+        """Reset the fold to a batch's mark, and add the events of the log since then, from a separate fold if any."""
         self._fold.reset_to(batch.mark)
         if separate_fold is not None:
             self._fold.take_over(separate_fold)
@@ -386,7 +386,7 @@ class Staging:
         if nearest is not None and nearest.state is not None and nearest.state.head > batch.mark.head:
             batch.mark = Mark(nearest.state)
             self._states.skip(nearest.state.head)
-            self._states.erased = nearest.erased
+            self._states.erasure_token = nearest.erasure_token
         return [stored async for stored in self._store.read(self._cid, batch.mark.head, head)]
 
     def _finish_batch(self, batch: WriteBatch, log: list[StoredEvent] | None, separate_fold: Fold | None) -> None:

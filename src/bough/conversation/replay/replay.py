@@ -15,7 +15,7 @@ from bough.agents.spec import AgentSpec
 from bough.conversation.agent import read_recorded_spec
 from bough.conversation.conversation import AsyncConversation
 from bough.conversation.log.state import State, list_calls
-from bough.conversation.log.tool_result import separate_files
+from bough.conversation.log.tool_result import take_out_files
 from bough.conversation.log.view import decode_response
 from bough.conversation.replay.recording import Conductor, RecordedCondenser, RecordedParts, RecordedTurn
 from bough.errors import BoughError
@@ -257,7 +257,7 @@ def _separate_files(event: JsonObject) -> JsonObject:
     """Return the result of an older log, which has the bytes of its files, in the form of a new one."""
     if event["kind"] != "ToolReturned" or event["files"]:
         return event
-    result, files = separate_files(event["result"])
+    result, files = take_out_files(event["result"])
     return event | {"result": result, "files": [file.model_dump(mode="json") for file in files]}
 
 

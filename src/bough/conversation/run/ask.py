@@ -1,4 +1,4 @@
-"""Ask a model a question outside of the conversation. Neither question nor answer is recorded in the log."""
+"""Asks a model about a conversation without adding to it: the log records neither the question nor the answer."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ async def summarize(
 
 
 def _close_calls(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
-    """Return a history to which a prompt can be added: it starts with a request, and its last calls have results."""
+    """Return the messages as a history for another prompt: from the first request on, with results for all calls."""
     history = list(messages)
     while history and history[0].kind == "response":
         history.pop(0)
     if not history:
-        return [ModelRequest(parts=[UserPromptPart("(nothing was said yet)")])]
+        return [ModelRequest(parts=[UserPromptPart("(no messages yet)")])]
     last_message = history[-1]
     if last_message.kind == "response" and last_message.tool_calls:
         parts = [

@@ -1,4 +1,4 @@
-"""Runs the check of a run whenever its agent has finished."""
+"""The check of a run: a command that runs whenever the agent has finished."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class CheckAtEnd:
     """Runs the check of one run, whenever its agent has finished.
 
     Args:
-        guards: Returns what the check must not change.
-        keeper: Keeps the files; None if they are not kept.
+        guards: Returns the paths that the check must not change.
+        keeper: Keeps the files of the workspace; None if they are not kept.
     """
 
     def __init__(
@@ -38,8 +38,8 @@ class CheckAtEnd:
     async def run(self) -> None:
         """Run the check and record its result. A failed check with `until` also sends a message to the agent.
 
-        Files that the check writes are not the agent's: in a branch of an exploration they are removed, elsewhere they
-        are recorded as changes from outside.
+        Files that the check writes do not count as the agent's: in a branch of an exploration they are removed, in any
+        other conversation they are recorded as changes from outside.
 
         Raises:
             PermissionDenied: The workspace is read-only.
@@ -48,7 +48,7 @@ class CheckAtEnd:
         check, state = self._check, self._journal.state
         if state.workspace_policy == "readonly":
             raise PermissionDenied("a check may write, and the workspace is read-only", hint="fork with workspace=copy")
-        tree = None if self._keeper is None else await self._keeper.keep_present()
+        tree = None if self._keeper is None else await self._keeper.record_present()
         result = await run_in_folder(
             check.command,
             check.timeout_seconds,
@@ -59,10 +59,10 @@ class CheckAtEnd:
         )
         if self._keeper is not None and result.changed is not False:
             if check.session is not None and tree is not None:
-                await self._keeper.take_back(tree, self._guards())
+                await self._keeper.restore_tree(tree, self._guards())
             else:
-                await self._keeper.keep_present()
-        # After the files: a cut that has the result of the check has the files that it judged.
+                await self._keeper.record_present()
+        # After the files: a cut that has the result of the check also has the files that were checked.
         event = describe_result(check, result, tree)
         self._journal.stage(event)
         if check.until and not event.passed:
@@ -72,11 +72,11 @@ class CheckAtEnd:
 def _describe_failure(event: CheckRan) -> str:
     """Return the message that sends an agent back to work."""
     if event.timed_out:
-        how = "did not end in time"
+        failure = "did not end in time"
     elif event.exit_code is None:
-        how = f"was ended: {event.killed_by}"
+        failure = f"was killed: {event.killed_by}"
     else:
-        how = f"failed with exit code {event.exit_code}"
+        failure = f"failed with exit code {event.exit_code}"
     output = "\n".join(text.strip() for text in (event.stdout, event.stderr) if text.strip())
     shown_output = f" The end of its output:\n\n{output[-MAX_OUTPUT_BYTES:]}" if output else " It printed nothing."
-    return f"The check `{event.command}` {how}. Continue until it passes.{shown_output}"
+    return f"The check `{event.command}` {failure}. Continue until it passes.{shown_output}"

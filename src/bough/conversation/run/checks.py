@@ -47,7 +47,7 @@ FindReached: TypeAlias = Callable[[], Awaitable[LimitReached | None]]
 """Returns the limit that was reached; None if none was."""
 
 MAX_SENT_BACK = 3
-"""How often stop hooks may send the agent back to work in one run."""
+"""How many times the stop hooks may send the agent back to work in one run."""
 
 
 class Supervisor:
@@ -74,7 +74,7 @@ class Supervisor:
         Args:
             shared: Limits that the run shares with its own tasks and with sibling tasks.
             find_reached: Called before each request, when all usage so far is durable.
-            run_check: Judges the files whenever no work is left; it may send the agent back to work.
+            run_check: Tests the files whenever no work is left; it may send the agent back to work.
         """
         self._journal = journal
         self._recorder = recorder
@@ -84,7 +84,7 @@ class Supervisor:
         self._clock = clock
         self._note = note
         self._shared = shared
-        self._recorded = RecordedAnswers(journal)
+        self._recorded_answers = RecordedAnswers(journal)
         self._find_reached = find_reached
         self._run_check = run_check
         self._started = clock.monotonic()
@@ -141,8 +141,8 @@ class Supervisor:
                 continue  # the call only returns the answer
             if self._recorder.tools is not None and call.tool not in self._recorder.tools:
                 continue  # no tool has this name: nothing runs, and the model gets an error
-            reviewed, wait = await self._decide(call)
-            events += reviewed
+            review_events, wait = await self._review_call(call)
+            events += review_events
             if wait is not None:
                 waiting[call.id] = wait
         if waiting:
@@ -167,17 +167,17 @@ class Supervisor:
         call = state.calls.get(id)
         if call is None or call.outcome is not None or state.pausing or id in state.waiting:
             return False
-        events, wait = await self._decide(call)
+        events, wait = await self._review_call(call)
         if wait is not None:
             events.append(_make_wait({**state.waiting, id: wait}))
         self._journal.stage(*events)
         return wait is None and call.outcome is None
 
-    async def _decide(self, call: ToolCall) -> tuple[list[Event], JsonObject | None]:
+    async def _review_call(self, call: ToolCall) -> tuple[list[Event], JsonObject | None]:
         """Review a call. Returns the events to record, and the request for approval if the call has to wait."""
         # Set before the review, so that a change during the review makes it outdated.
         self._recorder.reviewed[call.id] = self._journal.controls
-        review = await self._review(call)
+        review = await self._ask_guard(call)
         events: list[Event] = list(review.events)
         if review.risk is not None:
             self._recorder.risks[call.id] = review.risk.value
@@ -185,16 +185,17 @@ class Supervisor:
             events.append(UserMessage.text(review.context, sender="hook"))
         if review.decision == "reject":
             events.append(ToolRejected(tool_call_id=call.id, tool=call.tool, by=review.by, reason=review.reason))
-        elif call.tool != READ_RESULT and (answer := await self._recorded.answer(call)):  # it reads this log alone
+        # Not for `READ_RESULT`, which runs: it reads only this log.
+        elif call.tool != READ_RESULT and (answer := await self._recorded_answers.answer(call)):
             outcome = self._recorder.limit_outcome(cast("ToolOutcome", answer[-1]))
             return [*events, *answer[:-1], outcome], None
         return events, _make_approval_request(call, review) if review.decision == "confirm" else None
 
     async def at_end(self) -> None:
-        """Let stop hooks send the agent back to work, and then the check of the run."""
+        """Run the stop hooks and then the check of the run. Both may send the agent back to work."""
         if self._sent_back < MAX_SENT_BACK:
             await self._ask_stop_hooks()
-        # After the hooks: what they send the agent back for is done before the files are judged.
+        # After the hooks: if they send the agent back to work, the files are tested when that work is done.
         if self._run_check is not None and not self._journal.state.has_work:
             await self._run_check()
 
@@ -260,7 +261,7 @@ class Supervisor:
         state = self._journal.state
         return replace(self._rules().guard(self._journal.cid, state.workspace), settle=self._journal.settle)
 
-    def _guard_of_calls(self) -> Guard:
+    def _guard_for_calls(self) -> Guard:
         """Return the guard, narrowed to the tools that the active skills allow.
 
         The tools that read a skill's files and run its scripts are always allowed.
@@ -271,7 +272,7 @@ class Supervisor:
         allow_list = guard.rules.allow_list.narrow(AllowList.of(*allowed, *SKILL_TOOLS, READ_RESULT))
         return replace(guard, rules=replace(guard.rules, allow_list=allow_list))
 
-    async def _review(self, call: ToolCall) -> Review:
+    async def _ask_guard(self, call: ToolCall) -> Review:
         """Return the guard's review of a call. A call from before a fork needs a confirmation if it would run."""
         request = ToolRequest(
             id=call.id,
@@ -280,9 +281,9 @@ class Supervisor:
             workspace=self._journal.state.workspace,
             reads_skills=call.tool in self._recorder.skill_readers,
         )
-        review = await self._guard_of_calls().review(request, approved=call.approved)
-        is_unapproved_copy = call.carried and not call.approved
-        if is_unapproved_copy and review.decision == "run":
+        review = await self._guard_for_calls().review(request, approved=call.approved)
+        needs_approval = call.carried and not call.approved
+        if needs_approval and review.decision == "run":
             return replace(review, decision="confirm", by="fork", reason="it was called before the fork")
         return review
 
@@ -335,15 +336,15 @@ def _make_approval_request(call: ToolCall, review: Review) -> JsonObject:
 
 
 MAX_SAME_RESULTS = 4
-"""So many identical calls in a row with the same result count as stuck."""
+"""An agent is stuck after this many identical calls in a row with the same result."""
 MAX_SAME_FAILURES = 3
-"""So many identical calls in a row that fail or are refused count as stuck."""
+"""An agent is stuck after this many identical calls in a row that fail or are refused."""
 MAX_SAME_FAILURES_AFTER_NUDGE = 2
 """Replaces `MAX_SAME_FAILURES` after a nudge: the fifth identical failure ends the run."""
 MAX_SAME_TEXTS = 3
-"""So many identical texts in a row without a call count as stuck."""
+"""An agent is stuck after this many identical texts in a row without a call."""
 MAX_ALTERNATIONS = 3
-"""So many alternations of two calls count as stuck."""
+"""An agent is stuck after two calls have alternated this many times."""
 
 
 _FAILED = "failed"

@@ -1,7 +1,8 @@
-"""When a run keeps the files of its workspace: what was there before it, and after each step that may have written.
+"""The keeper of a run's files: it records the files of the workspace before the run and after each step that may write.
 
-A step that wrote nothing costs nothing. What a person changed between two runs is recorded as theirs. A look that fails
-is recorded with its reason and never fails the run.
+One reading of the folder by `bough.files.look.look` is a look. A step that cannot write costs nothing. What changed
+between two runs is recorded as changed from outside. A look that fails is recorded with its reason, and never fails
+the run.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ FIRST_SECONDS = 60.0
 """How long the first look at a folder may take; the next run continues it."""
 
 INTERRUPTED_SECONDS = 2.0
-"""How long the look after an interrupted call may take; otherwise the next look finds what the call did."""
+"""How long the look after an interrupted call may take. If it takes longer, the next look finds the call's changes."""
 
 _LOCK_SECONDS = 60.0
 _MAX_SKIPPED = 20
@@ -36,7 +37,10 @@ _log = logging.getLogger("bough.files")
 
 
 class _Kept(NamedTuple):
-    """A look, and the objects that stay open until the event that names its tree is durable; None if it failed."""
+    """The result of a look, with the objects that it opened; None if it failed.
+
+    The objects stay open until the event that names its tree is durable.
+    """
 
     looked: Looked
     objects: Objects | None
@@ -68,7 +72,7 @@ class Keeper:
         self._named_skips: set[tuple[str, str]] = set()
 
     def begin(self, tools: Iterable[JsonObject | None]) -> None:
-        """Start the first look at a folder that nobody has seen, if a tool may write. It runs beside the request.
+        """Start the first look at a folder, in parallel with the model request, if one of the tools may write.
 
         Args:
             tools: The metadata of the agent's tools.
@@ -85,7 +89,7 @@ class Keeper:
         async with self._lock:
             if self._is_ready:
                 return
-            # Before the look: a restore between the look and the first write would not be seen.
+            # Before the look: the run would not notice a restore between the look and the first write.
             await self._hold_folder()
             # The first look is finished even if the run is cancelled, because it reads files in a thread.
             result = await (self._look(seconds=FIRST_SECONDS) if self._first is None else finish(self._first))
@@ -99,15 +103,15 @@ class Keeper:
         if writes == "none" or (writes == "told" and not reported.paths) or reported.excludes_changes:
             return []
         # Read before the lock is awaited: only a look that begins after this line sees what the call wrote.
-        begun = self._full_looks
+        looks_begun = self._full_looks
         async with self._lock:
-            if not self._is_ready or self._has_stopped or (writes == "any" and self._full_looks > begun):
+            if not self._is_ready or self._has_stopped or (writes == "any" and self._full_looks > looks_begun):
                 return []  # a look that began after this call had ended has recorded its changes
             result = await self._look(sorted(reported.paths) if writes == "told" else None)
             return self._record(result, "tool", call)
 
     async def after_lost(self, call: str, *, seconds: float = FIRST_SECONDS) -> list[Event]:
-        """Return the event of what a call did that was interrupted, perhaps with its process; empty for nothing.
+        """Return the event with the changes of a call that was interrupted, or whose process died; empty for none.
 
         Does nothing if no files were kept before the call.
         """
@@ -120,8 +124,8 @@ class Keeper:
             result = await self._look(seconds=seconds)
             return self._record(result, "tool", call)
 
-    async def keep_present(self) -> str | None:
-        """Record the files as they are now, as changed from outside if they changed; return their tree, if kept."""
+    async def record_present(self) -> str | None:
+        """Record the present files, any change as one from outside. Returns their tree; None if none is kept."""
         if not self._is_ready:
             await self.before("any")
         elif not self._has_stopped:
@@ -130,8 +134,8 @@ class Keeper:
         state = self._journal.state.files
         return None if state is None else state.tree
 
-    async def take_back(self, tree: str, guards: Guards) -> None:
-        """Make the folder as a tree again, in a folder that only this run uses. Files that are not kept stay."""
+    async def restore_tree(self, tree: str, guards: Guards) -> None:
+        """Restore the files of `tree` in the folder, which only this run uses. Files that are not kept stay."""
         async with self._lock:
             await finish(asyncio.to_thread(self._write_blocking, tree, guards))
 
@@ -147,8 +151,8 @@ class Keeper:
                 write(self._file_store, objects, self._folder, looked.tree, tree, is_guarded=is_guarded)
 
     async def aclose(self) -> None:
-        """End looks in progress, release the folder and remember what was seen."""
-        # Before the first look is awaited, so that it gives up between two files.
+        """End looks in progress, release the folder and save the index of its files."""
+        # Before the first look is awaited: it stops before the next file.
         self._should_stop.set()
         if self._first is not None and not self._is_ready:
             await _close(await finish(self._first))
@@ -192,19 +196,19 @@ class Keeper:
             except Exception as error:  # noqa: BLE001 - keeping files never fails a run; the reason is recorded
                 _log.warning("the files of %s are not kept", self._folder, exc_info=error)
                 return _Kept(Looked(tree=None, reason=f"{type(error).__name__}: {error}"), None)
-            # The objects stay open: until the event is durable, a collection would remove what it names.
+            # The objects stay open: until the event is durable, a collection would remove the objects that it names.
             stack.pop_all()
             return _Kept(looked, objects)
 
     def _record(self, result: _Kept, by: Literal["first", "outside", "tool"], call: str | None = None) -> list[Event]:
-        """Return the event of a look, which the caller stages at once; empty if the log has its tree already."""
+        """Return the event that records a look; empty if the log already has its tree. The caller stages it at once."""
         events: list[Event]
         try:
             events = self._make_events(result.looked, by, call)
-        except Exception as error:  # noqa: BLE001 - as a look that fails, an event that cannot be made fails no run
+        except Exception as error:  # noqa: BLE001 - keeping files never fails a run; the reason is recorded
             _log.warning("the files of %s are not kept", self._folder, exc_info=error)
             self._has_stopped = True
-            # Without it, the log would name the files before this step as those after it.
+            # Without this event, the log would have the files before this step as the files after it.
             reason = f"{type(error).__name__}: {error}"
             events = [FilesKept(tree=None, before=None, by=by, tool_call_id=call, reason=reason)]
         if result.objects is not None:
@@ -225,7 +229,7 @@ class Keeper:
         return events
 
     async def _close_when_durable(self, objects: Objects) -> None:
-        """Close objects when the staged event that names them is durable: until then, no collection removes them."""
+        """Close objects once the staged event that names them is durable: no collection removes open objects."""
         try:
             with suppress(BoughError):  # the run itself reports a store that cannot write
                 await self._journal.settle()

@@ -115,7 +115,7 @@ class Loop:
     ) -> Stop:
         """Run until no work is left or a check stops the run, and return the final status.
 
-        Returns None if the conversation has another agent now, which must continue the run.
+        Returns None if the agent of the conversation was replaced; the caller continues with the new one.
 
         Args:
             output_type: The type of the agent's answer.
@@ -143,13 +143,13 @@ class Loop:
 
     @property
     def _is_cut_off(self) -> bool:
-        """Whether the answer is cut off and has no value of the output type either."""
+        """Whether the answer is cut off, and the run has no value of the output type either."""
         return self._journal.state.partial and self.data is None
 
     async def _close_lost_calls(self, agent: AbstractAgent[ToolContext, Any]) -> None:
-        """Record the outcomes of calls that had started when an earlier run died, as far as their tools know them.
+        """Record the outcomes of calls that had started when an earlier run died. Their tools may know the results.
 
-        Idempotent calls stay open and run again, as do calls whose effect did not happen.
+        Idempotent calls, and calls whose effect did not happen, stay open and run again.
         """
         state = self._journal.state
         lost_calls = [call for call in state.open_calls if call.started and not call.idempotent]
@@ -157,8 +157,8 @@ class Loop:
             return
         reconcilers = find_reconcilers(agent)
         for call in lost_calls:
-            key = make_effect_key(self._journal.cid, state.responded, call.id)
-            # Not for an imported call: its arguments come from whoever made the bundle.
+            key = make_effect_key(self._journal.cid, state.response_seq, call.id)
+            # Not for a call from before a fork or import: the arguments may come from whoever made the bundle.
             reconcile = None if call.carried else reconcilers.get(call.tool)
             outcome = await close_lost_call(call, key, reconcile)
             if outcome is not None:
@@ -167,11 +167,11 @@ class Loop:
                 self._journal.stage(*file_events, outcome)
 
     async def _run_agent_or_recover(self, agent: AbstractAgent[ToolContext, Any], deps: ToolContext) -> Stop:
-        """Run the agent; after a failed request, wait or change the model. Returns the status of a run that stops."""
+        """Run the agent; after a failed request, wait or change the model. Returns the status if the run stops."""
         try:
             return await self._run_agent(agent, deps)
         except BudgetUsedUp:
-            self.steps -= 1  # its request was not sent
+            self.steps -= 1  # the request of this step was not sent
             return "paused"
         except ModelError as error:
             state = self._journal.state
@@ -182,7 +182,7 @@ class Loop:
     async def _run_agent(self, agent: AbstractAgent[ToolContext, Any], deps: ToolContext) -> Stop:
         """Run PydanticAI on the messages of the log until it has its answer.
 
-        Returns earlier if a check stops the run, the view was condensed, or the conversation has another agent now.
+        Returns earlier if a check stops the run, the view was condensed, or the conversation's agent was replaced.
         """
         await self._settle_prompts()
         view = await self._journal.render()
@@ -219,7 +219,7 @@ class Loop:
                 self._recorder.begin_metering(run.usage)
             elif Agent.is_model_request_node(node):
                 if has_run_tools:
-                    self._record_unlogged(node.request)
+                    self._record_feedback(node.request)
                     if self._is_current is not None and not await self._is_current():
                         return None  # the agent was changed: start again from the log
                     if stop := await self._checks.before_request():
@@ -227,7 +227,7 @@ class Loop:
                     await self._settle_prompts()
                     if self._journal.view.version != self._view_version:
                         return None  # the view was condensed: start again from the log
-                    node.request = self._next_request()
+                    node.request = self._make_next_request()
                     await fill_files(self._journal.store, self._journal.cid, [node.request])
                 self.steps += 1
             await self._call_listener(run, node)
@@ -247,7 +247,7 @@ class Loop:
             return
         last_message = run.all_messages()[-1]
         if isinstance(last_message, ModelRequest):
-            self._recorder.record_unseen([part for part in last_message.parts if isinstance(part, ToolReturnPart)])
+            self._recorder.record_toolless([part for part in last_message.parts if isinstance(part, ToolReturnPart)])
         self.data = run.result.output
         name = describe_output_type(self._output_type)["name"]
         self._journal.stage(OutputGiven(data=encode_result(self.data), output_type=name))
@@ -255,18 +255,18 @@ class Loop:
     async def _settle_prompts(self) -> None:
         """Wait until the prompts of the next request are durable, and tell the recorder how many events it shows.
 
-        Results may still be unwritten: a request shows them wherever they are in the log.
+        Results need not be durable: a request shows all of them, whatever their seq.
         """
         await self._journal.settle_prompts()
         self._recorder.request_stop = self._journal.durable
 
-    def _record_unlogged(self, request: ModelRequest) -> None:
-        """Record what only the next request has: outcomes of refused calls, and feedback on a missing answer.
+    def _record_feedback(self, request: ModelRequest) -> None:
+        """Record what PydanticAI put into its request: outcomes of refused calls, and feedback on a missing answer.
 
         Raises:
             ModelError: The model gave several unusable responses in a row.
         """
-        self._recorder.record_unseen([part for part in request.parts if isinstance(part, ToolReturnPart)])
+        self._recorder.record_toolless([part for part in request.parts if isinstance(part, ToolReturnPart)])
         feedback = "\n".join(str(part.content) for part in request.parts if isinstance(part, RetryFeedbackPart))
         self._unusable_count = self._unusable_count + 1 if feedback else 0
         # For other output types, `output_retries` is the limit.
@@ -278,7 +278,7 @@ class Loop:
         if feedback:
             self._journal.stage(UserMessage.text(feedback, sender=REMINDER))
 
-    def _next_request(self) -> ModelRequest:
+    def _make_next_request(self) -> ModelRequest:
         if (request := self._journal.view.pending_request()) is None:
             raise ModelError("a tool call has no outcome", hint="`bough doctor` checks the store")
         return request
@@ -287,6 +287,7 @@ class Loop:
         """Run a node and return the next one.
 
         Raises:
+            NotOpenAIFormat: An event of the stream is malformed.
             ModelError: A model request failed with an error that PydanticAI does not translate.
         """
         try:
@@ -296,9 +297,11 @@ class Loop:
         except Exception as error:
             if Agent.is_model_request_node(node):
                 if is_malformed(error):
-                    raise NotOpenAIFormat("an event of the stream is not a part of an answer") from error
+                    raise NotOpenAIFormat("a malformed event in the stream") from error
                 reason = f"{type(error).__name__}: {error}"[:500]
                 address = find_address(self._retries.model)
-                place = f" at {address}" if address else ""
-                raise ModelError(f"the model{place} failed: {reason}", hint="run it again: nothing is lost") from error
+                at_address = f" at {address}" if address else ""
+                raise ModelError(
+                    f"the model{at_address} failed: {reason}", hint="run it again: nothing is lost"
+                ) from error
             raise

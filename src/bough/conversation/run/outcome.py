@@ -35,7 +35,7 @@ class RunOutcome:
         self._check_passed = False
 
     def take_over(self, state: State) -> None:
-        """Adopt the answer of a run that died after it: this run has nothing left to do."""
+        """Adopt the answer of a run that died right after that answer, so that this run has nothing left to do."""
         self.output, self.finish_reason, self.partial = state.output, state.finish_reason, state.partial
 
     def watch(self, event: Event) -> None:
@@ -98,7 +98,7 @@ class RunOutcome:
         )
 
     def _read_response(self, event: ModelResponded) -> None:
-        """Take the output from a response. A response clears the error before it."""
+        """Take the output from a response. A response also clears an earlier error."""
         parts = event.response.get("parts", [])
         is_answer = not list_calls(event)
         text = "".join(part["content"] for part in parts if part.get("part_kind") == "text")
@@ -109,10 +109,10 @@ class RunOutcome:
         self._error = ""
 
 
-def read_data(output_type: Any, live: Any, recorded: Any) -> Any:
-    """Return the value that a run returned, else the recorded value, parsed as `output_type` if it can be."""
-    if live is not None or recorded is None:
-        return live
+def read_data(output_type: Any, returned: Any, recorded: Any) -> Any:
+    """Return the value that a run returned, or else the recorded value, parsed as `output_type` if possible."""
+    if returned is not None or recorded is None:
+        return returned
     try:
         return read_output(output_type, recorded)
     except ValidationError:

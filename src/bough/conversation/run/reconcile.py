@@ -1,4 +1,4 @@
-"""Asking a tool what became of a call whose process died: `Tool(pay, metadata={"reconcile": find_payment})`."""
+"""Asks a tool what became of a call whose process died: `Tool(pay, metadata={"reconcile": find_payment})`."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from bough.events.model import Event, ToolInterrupted, ToolReturned
 from bough.portal import threads
 
 SECONDS = 60.0
-"""How long a function may take to find out what became of a call."""
+"""How long a reconcile function may take."""
 
 Reconcile = Callable[[LostCall], Any]
 """Returns the result of the call if its effect happened, or None if the tool has to run. May be asynchronous."""
 
-LOST = "the run ended"
+RUN_ENDED = "the run ended"
 
 
 def find_reconcilers(agent: AbstractAgent[Any, Any]) -> dict[str, Reconcile]:
-    """Return the functions of an agent's tools that find out what became of a call, by name of the tool."""
+    """Return the reconcile functions of an agent's tools, by name of the tool."""
     reconcilers: dict[str, Reconcile] = {}
 
     def visit(toolset: AbstractToolset[Any]) -> None:
@@ -44,31 +44,31 @@ def find_reconcilers(agent: AbstractAgent[Any, Any]) -> dict[str, Reconcile]:
 async def close_lost_call(call: ToolCall, effect_key: str, reconcile: Reconcile | None) -> Event | None:
     """Return the outcome of a call that had started when its run died, or None if the tool has to run again.
 
-    Without a function, or if the function raises, takes too long or returns something that is not JSON, the effects of
+    Without a reconcile function, or if it raises, takes too long or returns something that is not JSON, the effects of
     the call are unknown.
     """
-    reason = LOST
+    reason = RUN_ENDED
     if reconcile is not None:
-        lost = LostCall(id=call.id, tool=call.tool, arguments=call.parsed_arguments, effect_key=effect_key)
+        lost_call = LostCall(id=call.id, tool=call.tool, arguments=call.parsed_arguments, effect_key=effect_key)
         try:
             async with asyncio.timeout(SECONDS):
-                value = await _ask(reconcile, lost)
+                value = await _ask(reconcile, lost_call)
             if value is None:
                 return None
             result, files = encode_with_files(value)
             return ToolReturned(tool_call_id=call.id, tool=call.tool, result=result, files=files, by="reconcile")
         except TimeoutError:
-            reason = f"{LOST}, and its reconcile function took more than {SECONDS:g} s"
+            reason = f"{RUN_ENDED}, and its reconcile function took more than {SECONDS:g} s"
         except BoughError as error:
-            reason = f"{LOST}, and its reconcile function failed: {public_message(error)}"
+            reason = f"{RUN_ENDED}, and its reconcile function failed: {public_message(error)}"
         except Exception as error:  # noqa: BLE001 - the tool boundary: recorded and shown to the model
-            reason = f"{LOST}, and its reconcile function failed: {type(error).__name__}: {error}"
+            reason = f"{RUN_ENDED}, and its reconcile function failed: {type(error).__name__}: {error}"
     return ToolInterrupted(tool_call_id=call.id, tool=call.tool, reason=reason[:1000])
 
 
-async def _ask(reconcile: Reconcile, lost: LostCall) -> Any:
+async def _ask(reconcile: Reconcile, lost_call: LostCall) -> Any:
     if inspect.iscoroutinefunction(reconcile):
-        return await reconcile(lost)
+        return await reconcile(lost_call)
     # A daemon thread: a function that blocks for ever must not keep the program alive.
-    value = await asyncio.get_running_loop().run_in_executor(threads(), reconcile, lost)
+    value = await asyncio.get_running_loop().run_in_executor(threads(), reconcile, lost_call)
     return await value if inspect.isawaitable(value) else value

@@ -19,7 +19,7 @@ from uuid import UUID
 from pydantic_ai import Agent, RunContext
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry, ToolFailedError, ToolRetryError
-from pydantic_ai.exceptions import ToolFailed as ModelToldFailure
+from pydantic_ai.exceptions import ToolFailed as ToolFailureForModel
 from pydantic_ai.messages import (
     AgentStreamEvent,
     ModelResponse,
@@ -156,8 +156,8 @@ class Recorder(AbstractCapability[ToolContext]):
         risks: The risk that the review assigned to each call, by id.
         reviewed: `Journal.controls` at the review of each call, by id. If it has changed, the review is outdated.
         deferred: Calls that did not start and have no outcome: the run stops before its next request.
-        waits: Calls whose result comes from elsewhere, with the request, until the wait is recorded.
-        request_stop: The next request shows the events before this seq, and every result.
+        waits: Records of the calls that wait for an approval or a result, by id, until they are in the log.
+        request_stop: The next request shows the prompts before this seq, and every result.
         tools: Names of the agent's tools at this step, forbidden ones included; None before the first step.
         output_tools: Names of the tools that only return the model's answer, without side effects.
         skill_readers: Names of the tools that only read the agent's skills; empty before the first step.
@@ -200,7 +200,7 @@ class Recorder(AbstractCapability[ToolContext]):
         self.idle_seconds = idle_seconds
         self.received_chars = 0
         self._streams = True
-        self._note = note or StopNote()
+        self._stop_note = note or StopNote()
         self.keeper = keeper
         self.risks: dict[str, RiskName] = {}
         self.reviewed: dict[str, int] = {}
@@ -301,11 +301,11 @@ class Recorder(AbstractCapability[ToolContext]):
         recorded = self._journal.state.calls.get(call.tool_call_id)
         wait = find_wait(tool_def, recorded)
         if wait is not None:
-            return self._wait(call, args, wait)
+            return self._defer_call(call, args, wait)
         writes = read_writes(tool_def.metadata)
         if self.keeper is not None:
             await self.keeper.before(writes)
-        if not await self._start(call, tool_def, args):
+        if not await self._record_start(call, tool_def, args):
             recorded = self._journal.state.calls.get(call.tool_call_id)
             if recorded is not None and recorded.outcome is not None:
                 return await self._show_recorded(recorded.outcome)
@@ -316,12 +316,12 @@ class Recorder(AbstractCapability[ToolContext]):
             with collect_writes() as reported:
                 outcome = await self._run_tool(call, args, handler, writes)
         except _WAIT_EXCEPTIONS as raised:
-            return self._wait(call, args, read_wait(raised))
+            return self._defer_call(call, args, read_wait(raised))
         tool_usage = self._meter.take(ctx.usage)
         if tool_usage is not None:
             outcome = outcome.model_copy(update={"usage": tool_usage})
         outcome = self.limit_outcome(outcome)
-        # In one append, the files first: whatever has the outcome of a call has the files after it, too.
+        # In one append, the files first: a log that has the outcome of a call also has the files after the call.
         file_events = [] if self.keeper is None else await self.keeper.after(call.tool_call_id, writes, reported)
         self._journal.stage(*file_events, outcome)
         if self._journal.state.open_calls or _is_task_tool(tool_def) or time.monotonic() - started > LONG_SECONDS:
@@ -336,8 +336,8 @@ class Recorder(AbstractCapability[ToolContext]):
             return await load_result(self._journal.store, self._journal.cid, outcome)
         return _show_outcome(outcome)
 
-    def _wait(self, call: ToolCallPart, args: dict[str, Any], wait: CallWaits) -> None:
-        """Remember the wait of a call. `Supervisor.before_request` records it once the parallel calls have ended."""
+    def _defer_call(self, call: ToolCallPart, args: dict[str, Any], wait: CallWaits) -> None:
+        """Remember that a call waits. `Supervisor.before_request` records it once the parallel calls have ended."""
         id = call.tool_call_id
         recorded = self._journal.state.calls.get(id)
         arguments = _encode_arguments(args) if recorded is None else recorded.parsed_arguments
@@ -354,10 +354,10 @@ class Recorder(AbstractCapability[ToolContext]):
             if recorded is not None and recorded.approved:
                 results.approvals[call.tool_call_id] = ToolApproved()
                 continue
-            self._wait(call, call.args_as_dict(), CallWaits("approval", {}, reason="the tool asks for it"))
+            self._defer_call(call, call.args_as_dict(), CallWaits("approval", {}, reason="the tool asks for it"))
             results.approvals[call.tool_call_id] = ToolDenied()  # not shown: the run stops before the next request
         for call in requests.calls:
-            self._wait(call, call.args_as_dict(), CallWaits("external", {}))
+            self._defer_call(call, call.args_as_dict(), CallWaits("external", {}))
             results.calls[call.tool_call_id] = None
         return results
 
@@ -373,7 +373,7 @@ class Recorder(AbstractCapability[ToolContext]):
         recorded = self._journal.state.calls.get(call.tool_call_id)
         return args if recorded is None or recorded.edited is None else recorded.edited
 
-    async def _start(self, call: ToolCallPart, tool_def: ToolDefinition, args: dict[str, Any]) -> bool:
+    async def _record_start(self, call: ToolCallPart, tool_def: ToolDefinition, args: dict[str, Any]) -> bool:
         """Record durably that a call starts. Returns False if it may not start.
 
         The event is valid only under the rules of its review. If any process changed the rules, decided the call or
@@ -415,11 +415,11 @@ class Recorder(AbstractCapability[ToolContext]):
             encode = encode_with_files
             result, files = encode(value) if is_small(value) else await asyncio.to_thread(encode, value)
         except asyncio.CancelledError as error:
-            if not is_cancelled():  # not the run was cancelled, but an asyncio task that the tool awaited
+            if not is_cancelled():  # the run was not cancelled: the tool awaited an asyncio task that was
                 return _make_failure(call, error, started)
-            # Also if the call stays open for another process: what it waits for must not run on beside its repetition.
+            # Also if the call stays open: another process repeats it, so this attempt must not go on.
             blocking.cancel()
-            if self._note.leaves_calls_open:
+            if self._stop_note.leaves_calls_open:
                 raise
             await self._interrupt(call, blocking, writes)
             raise
@@ -442,12 +442,12 @@ class Recorder(AbstractCapability[ToolContext]):
 
     def _effect_key(self, call: ToolCallPart) -> str:
         # `ToolCalled` is durable by now, and so is the response: its seq, which is part of the key, is final.
-        return make_effect_key(self._journal.cid, self._journal.state.responded, call.tool_call_id)
+        return make_effect_key(self._journal.cid, self._journal.state.response_seq, call.tool_call_id)
 
     async def _interrupt(self, call: ToolCallPart, blocking: BlockingCall, writes: Writes) -> None:
         """Record that a call was interrupted. A blocking function gets `BLOCKING_SECONDS` to return before that."""
         file_events: list[Event] = []
-        with suppress(asyncio.CancelledError):  # a second cancellation ends the wait, but the event is still recorded
+        with suppress(asyncio.CancelledError):  # a second cancellation only ends the wait: the event is still recorded
             await blocking.wait(BLOCKING_SECONDS)
             if self.keeper is not None and writes != "none":
                 file_events = await self.keeper.after_lost(call.tool_call_id, seconds=INTERRUPTED_SECONDS)
@@ -495,10 +495,10 @@ class Recorder(AbstractCapability[ToolContext]):
             yield event
 
     def limit_outcome(self, outcome: ToolOutcome) -> ToolOutcome:
-        """Return an outcome with how much of it the model is shown, if it is too long."""
+        """Return an outcome; if it is too long, with the number of its characters that the model is shown."""
         return limit_shown(outcome, self._result_chars) if isinstance(outcome, ToolReturned | ToolFailed) else outcome
 
-    def record_unseen(self, parts: list[ToolReturnPart]) -> None:
+    def record_toolless(self, parts: list[ToolReturnPart]) -> None:
         """Record the outcomes of calls that ran no tool: unknown names, invalid arguments, output tools."""
         for part in parts:
             call = self._journal.state.calls.get(part.tool_call_id)
@@ -526,7 +526,7 @@ def _make_failure(call: ToolCallPart, error: BaseException, started: float) -> T
             )
         case ModelRetry():
             text, retry = error.message, True
-        case ToolFailedError() | ModelToldFailure():
+        case ToolFailedError() | ToolFailureForModel():
             text, retry = str(error), False
         case BoughError():
             text, retry = f"{error.message}; {error.hint}" if error.hint else error.message, False
@@ -548,7 +548,7 @@ def _is_task_tool(tool_def: ToolDefinition) -> bool:
 
 
 def _list_shown_tasks(metadata: Any) -> tuple[str, ...]:
-    """Return the ids of the tasks whose end a result shows, from the metadata of the result."""
+    """Return the ids of ended tasks that a result reports to the model, as its metadata lists them."""
     tasks: Any = cast("dict[str, Any]", metadata).get("tasks") if isinstance(metadata, dict) else None
     return tuple(str(id) for id in cast("list[Any]", tasks)) if isinstance(tasks, list | tuple) else ()
 
@@ -559,7 +559,7 @@ def _show_outcome(outcome: ToolOutcome) -> Any:
         return show_result(outcome)
     if isinstance(outcome, ToolFailed) and outcome.retry:
         raise ModelRetry(str(outcome_part(outcome).content))
-    raise ModelToldFailure(str(outcome_part(outcome).content))
+    raise ToolFailureForModel(str(outcome_part(outcome).content))
 
 
 def _full_content(outcome: ToolOutcome) -> Any:

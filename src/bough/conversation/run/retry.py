@@ -29,7 +29,7 @@ from bough.events.model import Event, ModelResponded, PauseRequested, RequestRet
 _TEMPORARY_STATUSES = frozenset({408, 409, 429})
 _NEXT_MODEL_STATUSES = frozenset({401, 403, 404})
 _SILENT_ATTEMPTS = 2
-"""Maximum number of requests to a server that sends nothing: each costs the whole time without an answer."""
+"""Maximum number of requests to a server that sends nothing: each of them waits for the whole timeout."""
 _CONNECTION_PACKAGES = ("httpx", "httpcore", "httpx2", "httpcore2", "anyio", "h11", "h2", "ssl")
 """Packages whose errors mean a lost, refused or broken connection."""
 
@@ -81,7 +81,7 @@ class Retries:
             self._reset()
 
     async def recover(self, error: ModelError) -> bool:
-        """Wait or change the model. Returns whether to repeat the request; False if a pause was requested meanwhile.
+        """Wait or change the model. Returns True if the request is to be repeated, False if a pause was requested.
 
         Raises:
             ModelError: `error`, if neither a repeat nor another model can help.
@@ -92,19 +92,19 @@ class Retries:
         self._silence_count += is_silence(cause)
         if (status == 404 or find_wrong_format(cause)) and await self._add_v1(error, status):
             return True
-        may_pass = is_temporary_failure(cause)
-        seconds = self._next_wait(cause) if may_pass else None
+        is_temporary = is_temporary_failure(cause)
+        seconds = self._compute_wait(cause) if is_temporary else None
         if seconds is not None:
             await self._journal.append(self._make_event(error, status, seconds))
             self._waited_seconds += seconds
             return not await self._wait(seconds)
-        if status in _NEXT_MODEL_STATUSES or may_pass or isinstance(cause, ModelQuotaExceededError):
+        if status in _NEXT_MODEL_STATUSES or is_temporary or isinstance(cause, ModelQuotaExceededError):
             for name in self._remaining_models:
                 if await self._change_model(name, error, status):
                     return True
         raise error
 
-    def _next_wait(self, cause: BaseException | None) -> float | None:
+    def _compute_wait(self, cause: BaseException | None) -> float | None:
         """Return the seconds to wait; None if no attempt is left, or the total wait would exceed the policy's."""
         if self._failure_count >= self._policy.attempts or self._silence_count >= _SILENT_ATTEMPTS:
             return None
@@ -113,17 +113,17 @@ class Retries:
         return None if self._waited_seconds + seconds > self._policy.max_seconds else seconds
 
     async def _add_v1(self, error: ModelError, status: int | None) -> bool:
-        """Use the address with `/v1` from now on, and return whether it was missing. Records the change."""
+        """If the address lacks `/v1`, use it with `/v1` from now on, record that, and return True."""
         model = with_v1(self.model)
         if model is None:
             return False
-        addressed = ModelError(f"{error.message}; trying {find_address(model)}")
-        await self._journal.append(self._make_event(addressed, status, 0.0))
+        corrected = ModelError(f"{error.message}; trying {find_address(model)}")
+        await self._journal.append(self._make_event(corrected, status, 0.0))
         self._model = model
         return True
 
     async def _change_model(self, name: str, error: ModelError, status: int | None) -> bool:
-        """Replace the model by the one named, and return whether that can be used. Records either outcome."""
+        """Replace the model by the one with this name, and return whether it can be used. Records either outcome."""
         failed_model = self.model.model_name
         try:
             self._model = self._resolve(name)
@@ -157,7 +157,7 @@ class Retries:
         """Wait, and return whether any process requested a pause in the meantime."""
         if self._journal.state.pausing:
             return True
-        # From the last event of that state on, so that no request between the check and the subscription is missed.
+        # From the last folded event on, so that no request between the check above and the subscription is missed.
         pause = asyncio.create_task(self._wait_for_pause(self._journal.durable - 1))
         try:
             done, _ = await asyncio.wait({pause}, timeout=seconds)

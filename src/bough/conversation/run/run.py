@@ -131,7 +131,7 @@ class Runner:
         ancestors: Limits of the conversations above this one, which also apply to this run.
         on_node: Awaited for every node of PydanticAI's graph before that node runs.
         find_reached: Called before each request. Returns a limit of the caller (not of the log) that was reached.
-        check: A command that judges the files whenever the agent has finished.
+        check: A command that tests the files whenever the agent has finished.
 
     Attributes:
         has_lease: Set as soon as the run has the lease; a run without work takes none.
@@ -170,7 +170,7 @@ class Runner:
         self._start = journal.state.head
         self._current_loop: Loop | None = None
         self._outcome = RunOutcome()
-        self._controls_end = 0
+        self._seq_after_control = 0
         self._lease: Lease | None = None
         self._ending: Ending | None = None
         self._stop_note = StopNote()
@@ -202,14 +202,14 @@ class Runner:
         spec = self._agent().spec
         attributes: Any = {"run": new_id(), "agent": spec.name, "model": spec.model_name}
         with run_span(self._journal.cid, **attributes) as span, log_run(self._journal, **attributes) as run_logger:
-            # The keeper outlives the lease: its first look may take a minute, and the next run must not wait for it.
+            # Closed after the lease: the keeper's first look may take a minute, and the next run must not wait for it.
             async with self._close_keeper(), self._hold_lease(lease) as run_lease:
                 self._lease = run_lease
                 self.has_lease.set()
                 self._journal = self._journal.use_lease(run_lease.generation)
                 self._journal.watchers.append(self._outcome.watch)
                 try:
-                    async with self._follow_others():
+                    async with self._follow_control():
                         await (self._run_leased() if has_work else self._end_without_work())
                 finally:
                     self._journal.watchers.remove(self._outcome.watch)
@@ -244,8 +244,8 @@ class Runner:
         return self._stop_note.reason == "interrupt"
 
     @asynccontextmanager
-    async def _follow_others(self) -> AsyncGenerator[None]:
-        """Subscribe to the events of other processes that control the run, for the duration of the block."""
+    async def _follow_control(self) -> AsyncGenerator[None]:
+        """During the block, follow the log for events by which other processes control the run."""
         following = asyncio.create_task(self._follow_log(), name=f"tail of {self._journal.cid}")
         try:
             yield
@@ -254,7 +254,7 @@ class Runner:
             await asyncio.wait({following})
 
     async def _follow_log(self) -> None:
-        """Pass each event to the listener, and remember where the latest control event of this run ends."""
+        """Pass each event to the listener, and remember the seq after the latest event that controls this run."""
         last_seq = self._journal.durable - 1
         after = last_seq if self._listen_after is None else min(self._listen_after, last_seq)
         with suppress(BoughError):  # the run itself reports a store that is unavailable
@@ -262,7 +262,7 @@ class Runner:
                 self._on_event(stored)
                 is_control_event = stored.kind in ("PauseRequested", "StateChanged") and is_control(stored.event)
                 if is_control_event and stored.seq > last_seq:
-                    self._controls_end = stored.seq + 1
+                    self._seq_after_control = stored.seq + 1
 
     def _stop_if_asked(self, stored: StoredEvent) -> None:
         """Interrupt the run if the event requests it."""
@@ -278,7 +278,7 @@ class Runner:
             yield lease
 
     async def _end_without_work(self) -> None:
-        """Record the end of a run without work. Runs after all if work arrived in the meantime."""
+        """Record the end of a run without work. If work has arrived in the meantime, do it first."""
         state = self._journal.state
         has_ended = await (self._record_status(state.status) if state.waiting else self._finish())
         if not has_ended:
@@ -288,14 +288,14 @@ class Runner:
     async def _run_leased(self) -> None:
         """Run under the lease. The end of the run is recorded in the log, also after an error or a cancellation."""
         try:
-            # Before `_begin` stages events: rendering is slow enough for those events to be written separately.
+            # Before `_begin` stages events: during a slow rendering they would be written in a batch of their own.
             await self._journal.render()
             self._begin(await self._measure_spent())
             while not await self._record_status(await self._run_within_limits()):
                 self._journal = self._journal.use_lease(self._generation)
         except asyncio.CancelledError:
             # A fenced run has lost its lease, so its appends would be refused. After an ending, nothing may follow.
-            if self._stop_note.reason != "fenced" and not self._is_ended:
+            if self._stop_note.reason != "fenced" and not self._has_made_ending:
                 is_handed_back = self._stop_note.reason == "hand_back"
                 self._outcome.interrupted = not is_handed_back
                 reason = HANDED_BACK if is_handed_back else "interrupted"
@@ -311,7 +311,10 @@ class Runner:
             raise failure from error
 
     async def _measure_spent(self) -> JsonObject:
-        """Return the `spent` change: the usage of the conversation and its tasks; empty without sub-agents."""
+        """Return the entry `spent` of a run's first event: what the conversation and its tasks have used so far.
+
+        Empty for an agent without sub-agents.
+        """
         if self._delegation is None or not self._spec.sub_agents:
             return {}
         spent = await self._delegation.read_spent(self._journal.cid)
@@ -321,7 +324,7 @@ class Runner:
         """Record that the run has started. Asks the model to continue a truncated answer if there is no other work.
 
         Args:
-            spent: See `_measure_spent`.
+            spent: The entry that `_measure_spent` returns.
         """
         state = self._journal.state
         if state.status == "running" and not state.has_work:
@@ -332,7 +335,7 @@ class Runner:
             self._journal.stage(UserMessage.text(CONTINUE, sender=REMINDER))
 
     @property
-    def _is_ended(self) -> bool:
+    def _has_made_ending(self) -> bool:
         return self._ending is not None and self._ending.is_made
 
     @property
@@ -345,7 +348,7 @@ class Runner:
         started, timer = time.monotonic(), asyncio.timeout(limit)
         try:
             async with timer:
-                return await self._loop()
+                return await self._run_with_new_keeper()
         except TimeoutError:
             if limit is None or not timer.expired():  # the error came from the run itself
                 raise
@@ -353,8 +356,8 @@ class Runner:
             self._journal.stage(LimitReached(limit="wall_seconds", value=elapsed, bound=limit))
             return "paused"
 
-    async def _loop(self) -> Status:
-        """Run the loop and return the final status. A model set during the run applies from the next step on."""
+    async def _run_with_new_keeper(self) -> Status:
+        """Run the loop with a new keeper of the files, and return the final status."""
         if self._keeper is not None:
             await finish(self._keeper.aclose())
         self._keeper = self._make_keeper()
@@ -362,7 +365,7 @@ class Runner:
 
     @asynccontextmanager
     async def _close_keeper(self) -> AsyncGenerator[None]:
-        """End the looks at the files of the workspace after the block."""
+        """After the block, end the work of the keeper, which may still be reading files of the workspace."""
         try:
             yield
         finally:
@@ -370,13 +373,14 @@ class Runner:
                 await finish(self._keeper.aclose())
 
     def _make_keeper(self) -> Keeper | None:
-        """Return what keeps the files of the workspace; None if the settings, the rules or the workspace exclude it."""
+        """Return a keeper of the workspace's files; None if the settings, the rules or the workspace exclude it."""
         settings, file_store = self._environment.settings, self._environment.file_store
         if not settings.keep_files or not self._rules.keep_files or self._readonly or file_store is None:
             return None
         return Keeper(self._journal, file_store, self._journal.state.workspace, read_bounds(settings))
 
     async def _run_loop(self, keeper: Keeper | None) -> Status:
+        """Run the loop and return the final status. A model set during the run applies from the next step on."""
         journal = self._journal
         budgets = RunBudgets(journal, self._read_rules, self._generation, self._environment.settings.prices)
         recorder = Recorder(
@@ -436,13 +440,12 @@ class Runner:
         retries.configure(model, spec.retry or RetryPolicy(), tuple(spec.fallback))
         agent = self._without_write_tools(blueprint).agent(model, instructions=self._journal.state.instructions)
         async with agent:
-            return await loop.run(
-                agent, self._context(shown_chars), spec.output_type, is_current=partial(self._is_current, blueprint)
-            )
+            is_current = partial(self._is_current, blueprint)
+            return await loop.run(agent, self._make_tool_context(shown_chars), spec.output_type, is_current=is_current)
 
     async def _is_current(self, blueprint: Blueprint) -> bool:
         """Whether the blueprint is still that of the conversation's agent, which any process may change."""
-        if self._controls_end > self._journal.durable:
+        if self._seq_after_control > self._journal.durable:
             await self._journal.catch_up()
         try:
             return self._agent() is blueprint
@@ -468,7 +471,7 @@ class Runner:
         return rules if self._limits is None else replace(rules, limits=narrower(rules.limits, self._limits))
 
     def _without_write_tools(self, blueprint: Blueprint) -> Blueprint:
-        """Return the blueprint, without the tools that write if the workspace is read-only."""
+        """Return the blueprint. In a read-only workspace, it lacks the tools that write."""
         spec = blueprint.spec
         if not self._readonly or spec.workspace_access in ("none", "read"):
             return blueprint
@@ -483,8 +486,8 @@ class Runner:
         """The paths that tools must not change: the default names, skill folders, configurations and hooks."""
         return self._environment.list_guards(self._spec, self._rules, self._journal.state.workspace)
 
-    def _context(self, shown_chars: int) -> ToolContext:
-        """Return the dependencies of the tools.
+    def _make_tool_context(self, shown_chars: int) -> ToolContext:
+        """Return what the tools need of this run.
 
         Args:
             shown_chars: Maximum number of characters of a result that the model is shown.
@@ -510,7 +513,7 @@ class Runner:
             rules=self._rules.as_arguments,
             delegation=self._delegation,
             bounds=tuple if shared is None else lambda: shared.list_for_child(state),
-            unreported_tasks=lambda: state.untold_tasks,
+            unreported_tasks=lambda: state.tasks_to_report,
             task_of_call=lambda call: next((id for id, link in state.tasks.items() if link.call == call), None),
             leaves_calls_open=lambda: self._stop_note.leaves_calls_open,
         )
@@ -526,7 +529,7 @@ class Runner:
         """Record the final status, unless the event that ended the run has set it. All events are durable afterwards.
 
         Returns:
-            Whether the run has ended. False if calls no longer wait, so that the run must continue.
+            Whether the run has ended. False if the calls that waited have been decided, so that the run must continue.
         """
         state = self._journal.state
         if self._ending is None:
@@ -555,7 +558,7 @@ class Runner:
                 return True
 
     async def _release_waits(self) -> bool:
-        """Release calls whose task ended before their wait was recorded. Returns whether that leaves no waiting call.
+        """Release calls whose task ended before their wait was recorded. Returns whether no call waits after that.
 
         A task that ends later finds the recorded wait and releases the call itself.
         """
@@ -577,15 +580,15 @@ class Runner:
             await journal.finish(*events, ending=self._ending, error=error)
 
     async def _record_error(self, error: BoughError) -> None:
-        """Record the error in the log. If that fails, `details["unrecorded"]` of the error has the reason."""
+        """Record the error in the log. If that fails, put the reason into `details["unrecorded"]` of the error."""
         try:
             await self._append_end(
                 ErrorRaised(code=error.code, message=public_message(error), hint=error.hint),
                 StateChanged(changes={"status": "error"}),
                 error=error,
             )
-        except BoughError as unrecorded:
-            error.details["unrecorded"] = public_message(unrecorded)
+        except BoughError as write_error:
+            error.details["unrecorded"] = public_message(write_error)
 
     def result(self) -> RunResult:
         """Return the result of the run so far."""
@@ -611,7 +614,7 @@ class RunLogger:
     fields: dict[str, Any]
     result: RunResult | None = None
 
-    def tell(self, update: Update) -> None:
+    def log_update(self, update: Update) -> None:
         """Log a durable event."""
         if isinstance(update, StoredEvent):
             event_fields = {"event": update.kind, "seq": update.seq, **_log_fields(update.event)}
@@ -628,7 +631,7 @@ def log_run(journal: Journal, *, run: UUID, agent: str, model: str | None) -> Ge
         return
     started = time.monotonic()
     log.info("run started", extra=run_logger.fields | {"agent": agent, "model": model})
-    journal.listeners.append(run_logger.tell)
+    journal.listeners.append(run_logger.log_update)
     end_fields: dict[str, Any] = {"status": "interrupted"}
     try:
         yield run_logger
@@ -638,8 +641,8 @@ def log_run(journal: Journal, *, run: UUID, agent: str, model: str | None) -> Ge
         end_fields = {"status": "error", "code": error.code}
         raise
     finally:
-        if run_logger.tell in journal.listeners:
-            journal.listeners.remove(run_logger.tell)
+        if run_logger.log_update in journal.listeners:
+            journal.listeners.remove(run_logger.log_update)
         duration = {"duration_seconds": round(time.monotonic() - started, 6)}
         log.info("run ended", extra=run_logger.fields | end_fields | duration)
 

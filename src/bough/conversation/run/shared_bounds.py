@@ -1,7 +1,7 @@
 """Limits that a conversation shares with the tasks of its sub-agents, in whatever process they run.
 
-Nothing is reserved: the usage of a tree is the sum over rows that each of its conversations writes itself. Siblings
-share the remaining amount, and each may exceed it by the one request that it has in flight.
+Nothing is reserved: each conversation of a tree writes its own usage rows, and the usage of the tree is their sum.
+Siblings share the remaining amount, and each may exceed it by the one request that it has in flight.
 """
 
 from __future__ import annotations
@@ -43,17 +43,18 @@ class SharedBounds:
         self._rules = rules
 
     def list_for_child(self, state: State) -> tuple[SharedBound, ...]:
-        """Return the limits of a task that is started now: those of this conversation, then those of its ancestors."""
-        return (*own_bounds(self._conversation, state, self._rules()), *self._ancestors)
+        """Return the limits for a task that is started now: those of this conversation, then those of its ancestors."""
+        return (*list_own_bounds(self._conversation, state, self._rules()), *self._ancestors)
 
     async def check(self, state: State) -> LimitReached | None:
         """Return the limit that was reached; None if none was. One statement for each limit on usage.
 
-        The conversation's own limits are checked only while one of its tasks runs; otherwise its state has all usage.
+        The conversation's own limits are checked only while one of its tasks runs. When none runs, the checks of its
+        state see all usage.
         """
         own: tuple[SharedBound, ...] = ()
         if any(link.ended is None for link in state.tasks.values()):
-            own = own_bounds(self._conversation, state, self._rules())
+            own = list_own_bounds(self._conversation, state, self._rules())
         for bound in (*own, *self._ancestors):
             if _COUNTED.isdisjoint(bound.limits.bounds):
                 continue
@@ -63,8 +64,8 @@ class SharedBounds:
         return None
 
 
-def own_bounds(conversation: UUID, state: State, rules: Rules) -> tuple[SharedBound, ...]:
-    """Return the limits per run and per conversation; empty if no run has recorded what was spent before it."""
+def list_own_bounds(conversation: UUID, state: State, rules: Rules) -> tuple[SharedBound, ...]:
+    """Return the conversation's limits per run and in total; empty if no run has recorded what was spent before it."""
     if state.spent is None:
         return ()
     spent_before = Spent(Usage.model_validate(state.spent["usage"]), int(state.spent["tasks"]))
@@ -109,9 +110,9 @@ def _select_counted(limits: Limits) -> Limits:
 def _negate_inherited(state: State, spent_before: Spent) -> Spent:
     """Return the usage that a fork inherited from its source, negated; zero if the conversation is not a fork.
 
-    Subtracting it adds the inherited usage, which counts but is in no row of the fork.
+    Subtracting a negated amount adds it: inherited usage counts against the limit, but no row of the fork has it.
     """
-    inherited = subtract_usage(add_usage(state.inherited, state.began), spent_before.usage)
+    inherited = subtract_usage(add_usage(state.inherited, state.used_before_run), spent_before.usage)
     return Spent(
         Usage(
             requests=-max(inherited.requests, 0),

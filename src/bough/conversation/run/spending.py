@@ -1,4 +1,4 @@
-"""Spending from budgets that conversations share: what each request may cost is held before it is sent."""
+"""Spending from budgets that conversations share. Before a request is sent, the amount that it may cost is held."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ from bough.types import new_id
 
 _FIRST_WAIT_SECONDS = 0.05
 _QUESTION_SECONDS = 900
-"""How long a question may take. Later, its hold counts as that of a dead process."""
+"""How long a question may take. An older hold counts as the hold of a dead process."""
 _LONGEST_WAIT_SECONDS = 1.0
 _CHARACTERS_PER_TOKEN = 3
 
 
 class BudgetUsedUp(LimitExceeded):
-    """A request that was not sent, because a budget is used up, or a pause was requested while it waited.
+    """A request was not sent: a budget is used up, or a pause was requested while the request waited.
 
     Attributes:
         reached: The event that records the limit; None if it was a pause.
@@ -125,14 +125,16 @@ class RunBudgets:
     async def hold_request(self, request: ModelRequestContext, *, streams: bool) -> AsyncGenerator[None]:
         """Hold what a request may cost while the block sends it. One statement for each budget; none without budgets.
 
-        The response settles it when it is recorded. If there is none, the block charges what is known: nothing if the
-        provider refused the request; input and the pieces that arrived if it was interrupted; else all that was held.
+        When the response is recorded, its usage is charged and the hold ends. If there is no response, an estimate is
+        charged: nothing if the provider refused the request; the input and the pieces that arrived if it was
+        interrupted; else the whole amount that was held.
 
         Args:
-            streams: Whether the pieces of a response are seen.
+            streams: Whether the response is streamed, so that its pieces are counted.
 
         Raises:
-            BudgetUsedUp: A budget is used up; the limit is in the log. Or a pause was requested while it waited.
+            BudgetUsedUp: A budget is used up; the limit is in the log. Or a pause was requested while the request
+                waited.
             InvalidInput: A budget has a bound of cost, and the price of the model is not known.
             NotFound: The store has no budget with the recorded id.
         """
@@ -171,10 +173,10 @@ class RunBudgets:
 
     @asynccontextmanager
     async def hold_question(self, model: Model, messages: Sequence[ModelMessage]) -> AsyncGenerator[None]:
-        """Hold what a question beside the run may cost while the block asks it and records its usage.
+        """Hold what a question may cost while the block asks it and records its usage.
 
-        It has a hold of its own, since a run of the conversation may hold a request at the same time. The hold ends
-        after `_QUESTION_SECONDS` if the process dies.
+        The question has a separate hold, because a run of the conversation may hold a request at the same time. If the
+        process dies, the hold ends after `_QUESTION_SECONDS`.
 
         Raises: see `hold_request`. A limit is not recorded in the log, because it stops no run.
         """
@@ -219,8 +221,8 @@ class RunBudgets:
     async def _reserve(self, budgets: tuple[Budget, ...], model: Model, amount: Amount) -> None:
         """Hold an amount; wait while requests in flight hold the rest. Raises: see `hold_request`."""
         follow_budgets(self._journal.store)
-        responded = self._journal.state.responded
-        if responded is not None and self._journal.durable <= responded:
+        response_seq = self._journal.state.response_seq
+        if response_seq is not None and self._journal.durable <= response_seq:
             await self._journal.settle()  # the last response must be charged before the next request is held
         wait_seconds = _FIRST_WAIT_SECONDS
         while not await self._try_reserve(budgets, amount):
@@ -241,28 +243,28 @@ class RunBudgets:
         )
 
     async def _find_obstacle(self, budgets: tuple[Budget, ...], model: Model, amount: Amount) -> LimitReached | None:
-        """Return the budget that is used up; None if the request can be sent once others have their responses.
+        """Return the limit of a budget that is used up; None if the request can be sent once others have ended.
 
-        Amounts that are held by a run which is gone are spent now.
+        Amounts held by dead runs count as spent, and are charged here.
         """
         store = self._journal.store
 
-        def look(tables: Tables) -> tuple[list[Account], dict[str, list[Hold]]]:
+        def query(tables: Tables) -> tuple[list[Account], dict[str, list[Hold]]]:
             accounts = [read_account(tables, budget.id) for budget in budgets]
             return accounts, {budget.id: list_holds(tables, budget.id) for budget in budgets}
 
-        accounts, holds = await store.transaction(BUDGETS, look, read_only=True)
+        accounts, holds = await store.transaction(BUDGETS, query, read_only=True)
         if amount.nanos is None and any("usd" in account.bounds for account in accounts):
             raise make_unpriced(model.model_name)
-        by_budget = [(id, hold) for id, budget_holds in holds.items() for hold in budget_holds]
-        lost_holds = [(id, hold) for id, hold in by_budget if await self._is_lost(hold)]
+        all_holds = [(id, hold) for id, budget_holds in holds.items() for hold in budget_holds]
+        lost_holds = [(id, hold) for id, hold in all_holds if await self._is_lost(hold)]
         if lost_holds:
             await store.transaction(BUDGETS, lambda tables: [charge_hold(tables, id, hold) for id, hold in lost_holds])
-            accounts, _ = await store.transaction(BUDGETS, look, read_only=True)
+            accounts, _ = await store.transaction(BUDGETS, query, read_only=True)
         return _find_reached(budgets, accounts)
 
     async def _is_lost(self, hold: Hold) -> bool:
-        """Whether the run that sent a request is gone, so that nothing will settle the request."""
+        """Whether the run that holds an amount is dead, so that no response will end the hold."""
         if hold.conversation == self._hold.conversation:
             return True  # this run has no request in flight now
         if hold.is_question:
@@ -275,9 +277,9 @@ class RunBudgets:
         return owner is None or is_gone(owner) or record.generation != hold.generation
 
     async def _release(self, used: Amount, *, requests: int) -> None:
-        """End the request in flight and charge `used`, also if the run is cancelled meanwhile."""
+        """End the hold of the request and charge `used`, also if the run is cancelled meanwhile."""
         change = partial(release, hold=self._hold, used=used, requests=requests)
-        with suppress(BoughError):  # what is held then is spent later; the error that ended the request must be raised
+        with suppress(BoughError):  # the hold is charged later as that of a dead run; the caller raises the first error
             await finish(self._journal.store.transaction(BUDGETS, change))
 
     def _price(self, model: Model, input_tokens: int, output_tokens: int) -> Amount:

@@ -15,15 +15,15 @@ StopReason: TypeAlias = Literal["interrupt", "hand_back", "fenced"]
 """`interrupt`: a person ended the run; `hand_back`: another worker will continue it; `fenced`: another one has it."""
 
 BLOCKING_SECONDS = 2.0
-"""How long an interrupted call waits for its blocking function. Shorter than the time a program has to exit."""
+"""How long an interrupted call waits for its blocking function. Less than the time that a program has to exit."""
 
 
 class StopNote:
-    """The stop requested for a run, shared by the run and its recorder.
+    """The request to stop a run, shared by the run and its recorder.
 
     Attributes:
         reason: None means `interrupt`.
-        on_hand_back: If set, the run ends before its next request so that another worker continues it, and calls this.
+        on_hand_back: If set, the run ends before its next request, so that another worker can continue it. Called then.
     """
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class StopNote:
 
     @property
     def leaves_calls_open(self) -> bool:
-        """Whether calls under way stay open for the process that continues, instead of being closed as interrupted."""
+        """Whether running calls stay open for the process that continues the run, and are not closed as interrupted."""
         return self.reason in ("hand_back", "fenced")
 
 
@@ -68,7 +68,7 @@ class BlockingCall(Executor):
         return future
 
     def cancel(self) -> None:
-        """End what the functions wait for in bough's event loop, such as `execute_sync`. Does not wait."""
+        """Cancel the operations in bough's event loop for which the functions wait, such as `execute_sync`."""
         self._scope.cancel()
 
     @property

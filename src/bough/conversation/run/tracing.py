@@ -38,7 +38,7 @@ class RunSpan:
 
 @contextmanager
 def run_span(cid: UUID, *, run: UUID, agent: str, model: str | None) -> Generator[RunSpan]:
-    """Open the span of a run. An error that leaves the block sets its status to the error code, without any text."""
+    """Open the span of a run. If the block raises a `BoughError`, its code becomes the status, without the message."""
     attributes = {"gen_ai.conversation.id": str(cid), "bough.run": str(run)}
     attributes |= {"gen_ai.agent.name": agent, "gen_ai.request.model": model or ""}
     tracer = trace.get_tracer("bough")

@@ -59,7 +59,7 @@ async def read_log_part(store: OwnedStore, record: ConversationRecord, start: in
         first_turn = await _count_messages(store, record, start)
         turned = 0
     else:
-        first_turn, turned = state.turns, state.turned
+        first_turn, turned = state.turns, state.turn_start
     # Read from the turn's message on, because the totals at its end count all of its events.
     low = max(start - _AROUND, 0)
     if state is not None and first_turn and start - turned <= _MAX_TURN_EVENTS:
@@ -74,7 +74,7 @@ async def read_log_part(store: OwnedStore, record: ConversationRecord, start: in
                 turns[event.seq] = first_turn + len(turns) + 1
             continue
         state.apply(event.seq, event.event)
-        if isinstance(event.event, UserMessage) and state.turned == event.seq and state.turns:
+        if isinstance(event.event, UserMessage) and state.turn_start == event.seq and state.turns:
             turns[event.seq] = state.turns
     starts = {number: seq for seq, number in turns.items()}
     if state is not None and first_turn and turned >= low:
@@ -95,12 +95,12 @@ async def read_outline(store: OwnedStore, record: ConversationRecord, number: in
     if not await _is_near(store, record, record.head):
         return ()
     after = await fold_to_turn(store, record.id, number, head=record.head)
-    stop = after.turned if after.turns > number else record.head
+    stop = after.turn_start if after.turns > number else record.head
     first = max(number - count + 1, 1)
     while first <= number:
         state = await fold_to_turn(store, record.id, first - 1, head=record.head)
         # Read whole, as a page is drawn: a few long turns must not cost more than many short ones.
-        if state.turns >= first and stop - state.turned <= _MAX_OUTLINE_EVENTS:
+        if state.turns >= first and stop - state.turn_start <= _MAX_OUTLINE_EVENTS:
             turns, _ = await read_turn_page(store, record.id, first, number - first + 1, head=record.head)
             return turns
         first += max((number - first + 1) // 2, 1)
@@ -127,7 +127,7 @@ async def _count_messages(store: OwnedStore, record: ConversationRecord, stop: i
 async def find_turn_start(store: OwnedStore, record: ConversationRecord, number: int) -> int:
     """Return the seq of the message that begins a turn; that of the last turn for a higher number. 0 without turns."""
     state = await fold_to_turn(store, record.id, max(number - 1, 0), head=record.head)
-    return state.turned
+    return state.turn_start
 
 
 async def read_for_search(

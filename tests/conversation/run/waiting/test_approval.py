@@ -179,7 +179,7 @@ async def test_a_fork_is_as_strict_as_the_cut_and_as_the_source(
     cut = source.state.head
     await source.set_confirmation_policy(now)
     fork = await source.fork(at=cut)
-    policy = fork._in_force().policy
+    policy = fork._rules_in_force().policy
     for risk in Risk:
         assert policy.needs_confirmation(risk) >= at_cut.needs_confirmation(risk)
         assert policy.needs_confirmation(risk) >= now.needs_confirmation(risk)
@@ -268,7 +268,7 @@ async def test_hooks_are_not_lost_by_opening_again(start: Any, scripted: Any, st
     again = await AsyncConversation.open(
         conversation.id, store=store, agent=conversation.agent, settings=settings, hooks=hooks
     )
-    assert again._in_force().hooks == hooks
+    assert again._rules_in_force().hooks == hooks
 
 
 async def test_hooks_are_asked_once_a_call_and_recorded_before_it_runs(start: Any, scripted: Any, tool: Tool) -> None:

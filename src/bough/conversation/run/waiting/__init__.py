@@ -1,1 +1,1 @@
-"""Calls that wait for somebody: why they wait, what is decided of them, and how that is written down."""
+"""Waiting calls: why they wait, and how decisions on them are made and recorded."""

@@ -79,7 +79,7 @@ class Decisions:
                     raise
 
     async def _append(self, choose: Callable[[State], CallDecision]) -> None:
-        """Append the events of the chosen decision. If another writer appended first, choose again from the new state.
+        """Append the events of the decision that `choose` returns. If another writer was faster, choose again.
 
         Raises:
             Conflict: The append was refused although no other writer appended.

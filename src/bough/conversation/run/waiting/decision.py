@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from bough.conversation.log.state import State
-from bough.conversation.log.tool_result import limit_shown, separate_files
+from bough.conversation.log.tool_result import limit_shown, take_out_files
 from bough.errors import Conflict, InvalidInput
 from bough.events.model import Event, StateChanged, ToolRejected, ToolReturned, UserMessage
 from bough.types import Json, JsonObject, require_type
@@ -85,7 +85,7 @@ def choose_approved(
 
     Raises:
         Conflict: No call waits for an approval.
-        InvalidInput: A call waits for an answer; or `arguments` is not an object, or not for exactly one call.
+        InvalidInput: A call waits for an answer; `arguments` is not an object; or it was given for several calls.
     """
     if arguments is not None:
         _require_arguments(calls, arguments)
@@ -115,7 +115,7 @@ def choose_answer(state: State, call: str, value: Json, *, by: str, max_chars: i
         max_chars: Maximum number of characters of the value that the model is shown; None shows all.
 
     Raises:
-        InvalidInput: The value is not one of the choices; or the call waits for a task, which must be answered.
+        InvalidInput: The value is not one of the choices; or the call waits for a task, so the task must be answered.
     """
     waiting = state.waiting.get(call, {})
     if find_wait_kind(state, call) == "task":
@@ -146,14 +146,14 @@ def require_choice(request: Any, answer: Json) -> None:
 
 
 def _make_answer(state: State, decision: CallDecision, id: str, value: Json) -> Event:
-    result, files = separate_files(value)
+    result, files = take_out_files(value)
     tool = _find_tool_name(state, id)
     returned = ToolReturned(tool_call_id=id, tool=tool, result=result, files=files, by=decision.by)
     return returned if decision.shown is None else limit_shown(returned, decision.shown)
 
 
 def _make_edit_message(state: State, decision: CallDecision, id: str) -> UserMessage:
-    """Return the message that tells the model of edited arguments, since its own response is not changed."""
+    """Return the message that tells the model of edited arguments: its recorded response has the old ones."""
     after = json.dumps(decision.arguments[id], ensure_ascii=False)
     text = f"{decision.by} changed the arguments of your call {_find_tool_name(state, id)} ({id}); it runs with {after}"
     return UserMessage.text(text, sender="bough")

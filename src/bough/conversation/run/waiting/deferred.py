@@ -28,7 +28,7 @@ _KINDS: dict[str, WaitKind] = {"unapproved": "approval", "external": "external"}
 
 @dataclass
 class ApprovedCalls(WrapperToolset[ToolContext]):
-    """Tools whose calls get the approvals that the log has."""
+    """Tools whose calls are marked as approved if the log has an approval for them."""
 
     state: State
 
@@ -54,7 +54,7 @@ def pass_to_recorder(tool: ToolDefinition) -> ToolDefinition:
 
 
 def find_wait(tool: ToolDefinition, call: ToolCall | None) -> CallWaits | None:
-    """Return the wait of a call that its tool's kind requires; None if the call may run or has an outcome."""
+    """Return what a call must wait for, by the kind of its tool; None if the call may run or has an outcome."""
     kind = (tool.metadata or {}).get(_WAIT_KEY)
     if kind is None or (call is not None and call.outcome is not None):
         return None
@@ -64,7 +64,7 @@ def find_wait(tool: ToolDefinition, call: ToolCall | None) -> CallWaits | None:
 
 
 def read_wait(raised: CallWaits | CallDeferred | ApprovalRequired) -> CallWaits:
-    """Return the wait that an exception of a tool requests."""
+    """Return what a call must wait for, by the exception that its tool raised."""
     match raised:
         case CallWaits():
             return raised
@@ -76,7 +76,7 @@ def read_wait(raised: CallWaits | CallDeferred | ApprovalRequired) -> CallWaits:
 
 def describe_wait(call: ToolCallPart, arguments: JsonObject, wait: CallWaits, risk: str | None) -> JsonObject:
     """Return the record of a waiting call for the log."""
-    described: JsonObject = {
+    record: JsonObject = {
         "kind": wait.kind,
         "tool": call.tool_name,
         "arguments": arguments,
@@ -85,7 +85,7 @@ def describe_wait(call: ToolCallPart, arguments: JsonObject, wait: CallWaits, ri
         "by": "tool",
         "request": wait.request,
     }
-    return described if wait.task is None else {**described, "task": wait.task}
+    return record if wait.task is None else {**record, "task": wait.task}
 
 
 def _encode_metadata(metadata: Any) -> JsonObject:
