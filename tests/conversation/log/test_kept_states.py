@@ -378,8 +378,8 @@ def test_a_state_reads_as_it_was_written() -> None:
         data=[1, None, {"x": "é"}],
         tasks={"t": TaskLink(agent="a", ended=3)},
         turns=2,
-        responded=9,
-        last=UUID(int=7),
+        response_seq=9,
+        last_id=UUID(int=7),
     )
     assert load_state(dump_state(state)) == state
     assert load_state(dump_state(State())) == State()
