@@ -77,11 +77,13 @@ COMPONENTS: Final[Mapping[str, Callable[[], Lack]]] = {
     "chromium": lambda: Lack() if shutil.which("chromium") else Lack("no browser", "apt-get install chromium"),
     "curl": lambda: Lack() if shutil.which("curl") else Lack("curl is not installed", "apt-get install curl"),
     "docker": lambda: Lack(docker_engine.missing(), "run as root with docker.io installed, or set DOCKER_HOST"),
+    "fish": lambda: Lack() if shutil.which("fish") else Lack("fish is not installed", "apt-get install fish"),
     "firefox": lambda: Lack() if shutil.which("firefox-esr") else Lack("no Firefox", "apt-get install firefox-esr"),
     "landlock": lambda: _check_rung(LandlockRung()),
     "node": _check_node,
     "postgres": lambda: Lack(postgres_testing.missing(), "apt-get install postgresql, or set BOUGH_TEST_POSTGRES"),
     "python3.12": lambda: Lack() if find_newer_python() else Lack("no Python 3.12 or newer", "put one in the PATH"),
+    "zsh": lambda: Lack() if shutil.which("zsh") else Lack("zsh is not installed", "apt-get install zsh"),
 }
 """What some tests need beside Python: a test says so with the marker `needs`, or by a fixture of the table below."""
 

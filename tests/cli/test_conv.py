@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from bough.events import ConversationFilter
+from bough.events.open import use_store
+from bough.events.stores.sqlite import SqliteEventStore
 
 
 @pytest.fixture(scope="module")
@@ -25,13 +32,13 @@ def forked_home(tmp_path_factory: pytest.TempPathFactory, new_cli: Any) -> Path:
 def forked(cli: Any, forked_home: Path, bough_home: Path) -> tuple[str, str]:
     """The ids of a run and of a fork of it, which are in the store of `cli`."""
     shutil.copytree(forked_home, bough_home)
-    fork, root = (each["id"] for each in cli.data("conv", "list")["conversations"])
+    fork, root = (each["id"] for each in cli.data("conv", "list", "--all")["conversations"])
     return root, fork
 
 
 def test_an_empty_store_is_said_and_the_noun_alone_is_its_list(cli: Any) -> None:
     assert cli("conv").stdout == cli("conv", "list").stdout == "no conversations yet\n"
-    assert cli.data("conv") == {"conversations": [], "next_cursor": None, "damaged": []}
+    assert cli.data("conv") == {"conversations": [], "next_cursor": None, "damaged": [], "total": 0}
     assert cli("conv", "--limit", "3").returncode == 0
 
 
@@ -50,6 +57,64 @@ def test_a_hyphen_is_the_latest_conversation_of_the_project(cli: Any, tmp_path: 
     assert titles == {"first": "bake first", "src": "bake first", "second": "bake second", "third": "bake second"}
     assert cli.having(first)("resume", "-", "bake more").returncode == 0
     assert cli.having(second).data("conv", "show", "-")["conversation"]["title"] == "bake second"
+
+
+def test_the_list_is_that_of_the_project_and_says_how_many_there_are_elsewhere(cli: Any, tmp_path: Path) -> None:
+    """A fork in a folder of its own belongs to its root's project; every page and filter keeps to the project."""
+    first, second, third = (tmp_path / name for name in ("first", "second", "third"))
+    for folder in (first / "src", second, third):
+        folder.mkdir(parents=True)
+    (first / "bough.yaml").write_text("")
+    for folder in (first, first / "src", second):
+        assert cli.having(folder)("run", f"bake {folder.name}").returncode == 0
+    assert cli.having(first / "src")("fork", "-", "--workspace", "copy", "--title", "copied").returncode == 0
+
+    def list_titles(folder: Path, *arguments: str) -> list[str]:
+        conversations = cli.having(folder).data("conv", "list", *arguments)["conversations"]
+        return [conversation["title"] for conversation in conversations]
+
+    assert list_titles(first) == list_titles(first / "src") == ["copied", "bake src", "bake first"]
+    assert list_titles(second) == ["bake second"]
+    assert list_titles(third) == []
+    assert set(list_titles(third, "--all")) == {"copied", "bake src", "bake first", "bake second"}
+    assert list_titles(first, "--search", "bake") == ["bake src", "bake first"]
+    shown = cli.having(first)("conv", "list", "--search", "bake").stdout
+    assert shown.endswith("2 of this project, 3 in all projects: --all\n")
+    assert cli.having(third)("conv").stdout == "no conversations yet in this project\n4 in all projects: --all\n"
+    assert "in all" not in cli.having(third)("conv", "list", "--all").stdout
+
+    page = cli.having(first).data("conv", "list", "-n", "2")
+    assert page["total"] == 4
+    assert list_titles(first, "-n", "2", "--cursor", page["next_cursor"]) == ["bake first"]
+
+
+def test_listing_a_project_is_one_statement_and_one_that_counts(cli: Any, bough_home: Path) -> None:
+    """It reads as many pages of the database as the list of all projects does, and one row a conversation."""
+    assert cli("run", "bake a cake").returncode == 0
+
+    async def trace(filter: ConversationFilter) -> list[str]:
+        async with use_store(f"sqlite:///{bough_home / 'bough.db'}") as store:
+            assert isinstance(store, SqliteEventStore)
+            await store.list()  # what opening a connection asks
+            statements: list[str] = []
+            await store._readers.run(lambda log: log.db.set_trace_callback(statements.append))
+            assert len((await store.list(filter)).items) == 1
+            return [statement for statement in statements if not statement.lower().startswith(("begin", "commit"))]
+
+    for filter in (ConversationFilter(), ConversationFilter(folder="/")):
+        assert len(asyncio.run(trace(filter))) == 1
+
+
+def test_a_removed_working_folder_is_said(cli: Any, tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    command = [sys.executable, "-c", "import os, sys; os.rmdir(os.getcwd()); os.execvp(sys.argv[1], sys.argv[1:])"]
+    for arguments in (["conv", "list"], ["run", "hello"]):
+        gone.mkdir(exist_ok=True)
+        bough = str(Path(sys.executable).with_name("bough"))
+        done = subprocess.run([*command, bough, *arguments], cwd=gone, capture_output=True, text=True)
+        assert done.returncode == 2
+        assert done.stderr == "error: the working folder no longer exists\nhint: change to another folder: `cd`\n"
 
 
 def test_the_envelope_has_schema_version_command_data_and_next(cli: Any) -> None:
@@ -123,7 +188,7 @@ def test_a_fork_shares_its_start_keeps_the_source_and_shows_in_the_tree(cli: Any
 def test_a_fork_without_a_prompt_runs_nothing_and_says_what_may_come_next(cli: Any, forked: tuple[str, str]) -> None:
     root, _ = forked
     done = cli("fork", f"{root}@2", "--title", "Again", "--reason", "to see")
-    envelope = json.loads(cli("conv", "list", "--search", "again", "--json").stdout)
+    envelope = json.loads(cli("conv", "list", "--all", "--search", "again", "--json").stdout)
     (branch,) = envelope["data"]["conversations"]
     assert done.stdout == f"{branch['short_id']}  fork of {root[-8:]}@2\n"
     resumed = cli.lines("resume", branch["id"])
@@ -152,8 +217,8 @@ def test_tail_follow_shows_what_another_process_appends_until_ctrl_c(cli: Any, f
 
 
 def test_a_page_goes_on_where_the_last_one_ended(cli: Any, forked: tuple[str, str]) -> None:
-    first = cli.data("conv", "list", "--limit", "1")
-    second = cli.data("conv", "list", "--limit", "1", "--cursor", first["next_cursor"])
+    first = cli.data("conv", "list", "--all", "--limit", "1")
+    second = cli.data("conv", "list", "--all", "--limit", "1", "--cursor", first["next_cursor"])
     assert [each["id"] for each in first["conversations"] + second["conversations"]] == list(reversed(forked))
     assert second["next_cursor"] is None
 

@@ -104,7 +104,7 @@ def test_what_is_being_run_is_not_deleted(cli: Any, bough_home: Path, tmp_path: 
     refused = asyncio.run(delete_while_it_runs())
     assert refused.returncode == 7, refused
     assert "is running" in refused.stderr
-    listed = {each["id"] for each in cli.data("conv", "list")["conversations"]}
+    listed = {each["id"] for each in cli.data("conv", "list", "--all")["conversations"]}
     assert {one, other} <= listed
     assert cli("conv", "delete", one, "--yes").returncode == 0, "once it has ended"
 

@@ -29,7 +29,7 @@ def made_home(tmp_path_factory: pytest.TempPathFactory, new_cli: Any) -> Path:
 def made(cli: Any, made_home: Path, bough_home: Path) -> tuple[str, str]:
     """The ids of the run and of its fork, in the store of `cli`."""
     shutil.copytree(made_home, bough_home)
-    fork, root = (each["id"] for each in cli.data("conv", "list")["conversations"])
+    fork, root = (each["id"] for each in cli.data("conv", "list", "--all")["conversations"])
     return root, fork
 
 
@@ -116,7 +116,7 @@ def test_tags_are_set_and_taken_away_and_forks_go_with_cascade(cli: Any, made: t
     assert cli.data("conv", "tag", root, "c=3", "a-", "-k", "b")["conversation"]["tags"] == {"c": "3"}
     would = cli.data("conv", "delete", root, "--mode", "cascade", "--dry-run")["conversations"]
     assert {each["id"] for each in would} == {root, fork}
-    assert len(cli.data("conv", "list")["conversations"]) == 2
+    assert len(cli.data("conv", "list", "--all")["conversations"]) == 2
     assert cli("conv", "delete", root, "--yes").returncode == 0
     assert cli.data("conv", "show", fork)["events"][0]["kind"] == "ConversationStarted"
     assert cli("conv", "delete", fork, "--mode", "cascade", "--yes").returncode == 0
@@ -171,5 +171,5 @@ def test_home_and_store_may_stand_before_the_command(cli: Any, made: tuple[str, 
     url = f"sqlite:///{tmp_path}/other.db"
     assert cli.data("--store", url, "conv")["conversations"] == []
     home = cli.environment["BOUGH_HOME"]
-    nearer = cli.data("--store", url, "conv", "list", "--store", f"sqlite:///{home}/bough.db")
+    nearer = cli.data("--store", url, "conv", "list", "--all", "--store", f"sqlite:///{home}/bough.db")
     assert len(nearer["conversations"]) == 2

@@ -64,7 +64,7 @@ def test_resuming_what_was_imported_runs_nothing(cli: Any, tmp_path: Path) -> No
         done = cli(*command)
         assert "Traceback" not in done.stderr
         assert list(marker.parent.iterdir()) == [], (command, done)
-    for each in cli.data("conv", "list")["conversations"]:
+    for each in cli.data("conv", "list", "--all")["conversations"]:
         events = cli.data("conv", "show", each["id"])["events"]
         assert "ToolCalled" not in [event["kind"] for event in events]
         assert "Imported" in [event["kind"] for event in events]

@@ -94,3 +94,51 @@ def test_a_schema_of_a_file_accepts_what_init_writes(cli: Any, tmp_path: Any) ->
     jsonschema.validate(yaml.safe_load((tmp_path / "project" / "agent.yaml").read_text()), build_schema("agent"))
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({"modle": "openai:gpt-5"}, build_schema("agent"))
+
+
+def test_the_output_of_a_command_is_validated_from_stdin_and_a_file_with_its_lines(cli: Any, tmp_path: Any) -> None:
+    """The envelope names the schema; a wrong line is told with its number and the value that is wrong."""
+    assert cli("run", "bake a cake").returncode == 0
+    printed = cli("conv", "list", "--json").stdout
+    assert cli("schema", "--validate", "-", stdin=printed).stdout == "valid: 1 document by command:conv list\n"
+    lines = cli("conv", "show", "--all", "--json").stdout
+    assert cli("schema", "conv", "show", "--validate", "-", stdin=lines).returncode == 0
+
+    envelope = json.loads(printed)
+    envelope["data"]["conversations"][0]["id"] = 5
+    (tmp_path / "out.jsonl").write_text(f"{printed}{json.dumps(envelope)}\n{{\n")
+    data = json.loads((done := cli("schema", "--validate", tmp_path / "out.jsonl", "--json")).stdout)["data"]
+    assert done.returncode == 1
+    assert (data["schema"], data["documents"], data["valid"]) == ("command:conv list", 3, False)
+    assert [(problem["line"], problem["path"]) for problem in data["problems"]] == [
+        (2, "$.data.conversations[0].id"),
+        (3, "$"),
+    ]
+    shown = cli("schema", "--validate", tmp_path / "out.jsonl").stdout
+    assert "out.jsonl:2:1: $.data.conversations[0].id: 5 is not of type 'string'" in shown
+
+
+def test_a_file_is_validated_with_the_line_and_column_of_what_is_wrong(cli: Any, tmp_path: Any) -> None:
+    assert cli("init", tmp_path / "project").returncode == 0
+    assert cli("schema", "agent", "--validate", tmp_path / "project" / "agent.yaml").returncode == 0
+    (tmp_path / "bad.yaml").write_text("name: helper\ndescription: [5]\n")
+    done = cli("schema", "agent", "--validate", tmp_path / "bad.yaml")
+    assert done.returncode == 1
+    assert "bad.yaml:2:14: $.description: " in done.stdout
+    (tmp_path / "broken.yaml").write_text("name: [\n")
+    assert "not YAML" in cli("schema", "agent", "--validate", tmp_path / "broken.yaml").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stdin", "code", "message"),
+    [
+        (["--validate", "-"], "hello", 2, "no line names the command that printed it"),
+        (["conv", "list", "--validate", "-"], "", 2, "there is nothing to validate"),
+        (["agent", "--validate", "missing.yaml"], "", 2, "missing.yaml cannot be read"),
+        (["agnet", "--validate", "-"], "{}", 3, "no schema named 'agnet'"),
+    ],
+)
+def test_what_cannot_be_validated_is_said(cli: Any, arguments: list[str], stdin: str, code: int, message: str) -> None:
+    done = cli("schema", *arguments, stdin=stdin)
+    assert done.returncode == code
+    assert done.stderr.startswith(f"error: {message}")

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pexpect
 import pytest
 import typer
 
@@ -198,6 +199,63 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
     )
     assert (done.returncode, done.stderr) == (0, ""), done
     return done.stdout.split()
+
+
+@pytest.fixture
+def shell_environment(cli: Any, tmp_path: Path) -> dict[str, str]:
+    """The environment of a shell that finds bough, in which no dot file of a person is read."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    return cli.env(PATH=path, HOME=str(tmp_path), TERM="dumb", _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1")
+
+
+@pytest.mark.needs("fish")
+def test_fish_completes_values(cli: Any, shell_environment: dict[str, str]) -> None:
+    name = cli.lines("run", "bake a cake")[-1]["conversation"][-8:]
+
+    def complete(typed: str) -> list[str]:
+        program = f'bough --show-completion fish | source; complete -C "{typed}"'
+        done = subprocess.run(
+            ["fish", "--no-config", "-c", program],
+            cwd=cli.folder,
+            env=shell_environment,
+            capture_output=True,
+            text=True,
+        )
+        assert (done.returncode, done.stderr) == (0, ""), done
+        return done.stdout.splitlines()
+
+    assert complete("bough run --policy a") == ["allow", "ask"]
+    assert complete("bough fork ") == [f"{name}\tbake a cake"]
+    assert any(row.startswith("check") for row in complete("bough skills c"))
+
+
+@pytest.fixture
+def zsh(cli: Any, shell_environment: dict[str, str]) -> Iterator[Any]:
+    """An interactive zsh with the completion that bough prints."""
+    shell = pexpect.spawn(
+        "zsh", ["-f", "-i"], cwd=str(cli.folder), env=shell_environment, encoding="utf-8", dimensions=(50, 120)
+    )
+    shell.sendline("PS1='ready> '; autoload -U compinit; compinit -u -D; bough --show-completion zsh > c; source ./c")
+    shell.sendline("print loa''ded")
+    shell.expect("loaded", timeout=60)
+    yield shell
+    shell.close(force=True)
+
+
+@pytest.mark.needs("zsh")
+def test_zsh_completes_values_and_runs_nothing_that_a_title_says(cli: Any, zsh: Any) -> None:
+    """It evaluates what is completed: no title of a conversation may reach it as code."""
+    title = r"""cake \$(touch dollar) \`touch tick\` "; touch quote; " '; touch apostrophe; ' $((1))"""
+    name = cli.lines("run", title)[-1]["conversation"][-8:]
+    zsh.send("bough run --policy al\t")
+    zsh.expect("allow", timeout=60)
+    zsh.send("\x15bough fork \t")
+    zsh.expect(name, timeout=60)
+    zsh.send("\x15print fini''shed; ls\r")
+    zsh.expect("finished", timeout=60)
+    zsh.expect("ready> ", timeout=60)
+    assert "unmatched" not in zsh.before
+    assert not {"dollar", "tick", "quote", "apostrophe"} & {path.name for path in cli.folder.iterdir()}
 
 
 def test_bash_completes_values(cli: Any) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bough.cli.project import find_project
 from bough.errors import BoughError
 from bough.settings import Settings
 from bough.types import JsonObject
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from bough.events.record import ConversationRecord
 
 _RECENT = 20
+_SPECIAL = re.compile(r"[^\w .,:/@%+=?#-]+")
+"""Characters that a shell may interpret."""
 _USED = 200
 _MODELS = ("offline", "openai:", "anthropic:", "google:", "groq:", "mistral:")
 
@@ -29,9 +33,9 @@ def read_typed_words() -> list[str]:
 
 
 def complete_ids(incomplete: str) -> list[tuple[str, str]]:
-    """Return (id, title) of the recent conversations whose ids start with `incomplete`."""
-    ids = ((record.id.hex[-8:], record.title or "") for record in _list_recent(_RECENT))
-    return [(id, title) for id, title in ids if id.startswith(incomplete)]
+    """Return (id, title) of recent conversations of the project whose ids start so; of all if it has none."""
+    records = _list_recent(_RECENT, find_project()) or _list_recent(_RECENT)
+    return _match_described(incomplete, ((record.id.hex[-8:], record.title or "") for record in records))
 
 
 def complete_positions(incomplete: str) -> list[tuple[str, str]]:
@@ -50,7 +54,7 @@ def complete_positions(incomplete: str) -> list[tuple[str, str]]:
         return [(f"{name}@{message['seq']}", _read_text(message)) for message in messages[-_RECENT:]]
 
     with suppress(BoughError):
-        return [(place, text) for place, text in asyncio.run(list_messages()) if place.startswith(incomplete)]
+        return _match_described(incomplete, asyncio.run(list_messages()))
     return []
 
 
@@ -84,7 +88,7 @@ def complete_task_ids(incomplete: str) -> list[tuple[str, str]]:
         return [(task.id.replace("-", "")[-8:], task.state.value) for task in page.items]
 
     with suppress(BoughError):
-        return [(id, state) for id, state in asyncio.run(list_tasks()) if id.startswith(incomplete)]
+        return _match_described(incomplete, asyncio.run(list_tasks()))
     return []
 
 
@@ -138,17 +142,28 @@ def _read_text(message: JsonObject) -> str:
 
 
 def _match(incomplete: str, values: Iterable[str]) -> list[str]:
-    return [value for value in values if value and value.startswith(incomplete)]
+    return [value for value, _ in _match_described(incomplete, ((value, "") for value in values))]
 
 
-def _list_recent(limit: int) -> list[ConversationRecord]:
-    """Return the conversations that changed last; none if the store is missing, locked or damaged."""
+def _match_described(incomplete: str, values: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return the values that start so, with their descriptions, in characters that no shell interprets."""
+    # zsh evaluates what it completes: a `$(…)` in the title of a conversation would run at the press of Tab.
+    return [
+        (value, _SPECIAL.sub(" ", about))
+        for value, about in values
+        if value and value.startswith(incomplete) and not _SPECIAL.search(value)
+    ]
+
+
+def _list_recent(limit: int, folder: str | None = None) -> list[ConversationRecord]:
+    """Return the conversations below a folder that changed last; none if the store is missing, locked or damaged."""
     from bough.events.open import use_store
+    from bough.events.record import ConversationFilter
 
     async def list_page() -> list[ConversationRecord]:
         settings = Settings.load()
         async with use_store(settings.store, create=False, keep_copy=settings.copy_before_upgrade) as store:
-            return list((await store.list(limit=limit)).items)
+            return list((await store.list(ConversationFilter(folder=folder), limit=limit)).items)
 
     # An error message would appear in the line that is being typed.
     with suppress(BoughError):

@@ -80,6 +80,7 @@ def _run(argv: Sequence[str]) -> int:
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     renderer = renderer_for(json=_wants_json(argv), command=name_command(argv) or "bough")
     try:
+        _require_working_folder()
         _log_to(os.environ.get("BOUGH_LOG_JSON", ""))
         return _invoke(argv, renderer)
     except BoughError as error:
@@ -138,6 +139,14 @@ def _report_lost_output(error: OSError) -> int:
 def _discard_output() -> None:
     """Discard what stdout holds. At exit, the interpreter would flush it again, and print a traceback."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _require_working_folder() -> None:
+    """Raise InvalidInput if the working folder was removed: every command looks there for settings and skills."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise InvalidInput("the working folder no longer exists", hint="change to another folder: `cd`") from None
 
 
 def _log_to(file: str) -> None:

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from bough.cli.project import find_project
 from bough.errors import InvalidInput
+from bough.events.record import ConversationFilter
 
 if TYPE_CHECKING:
     from bough.agents.delegation_protocol import Delegation
@@ -20,8 +22,6 @@ if TYPE_CHECKING:
     from bough.settings import Settings
 
 LATEST = "-"
-_RECENT = 200
-_PROJECT_MARKS = (".git", ".agents", ".bough", "bough.yaml")
 
 
 @dataclass(frozen=True)
@@ -85,30 +85,15 @@ class Target:
 async def resolve(store: StoreAdmin, name: str) -> UUID:
     """Return the conversation that a name denotes. `-` is the latest of this project, or of all if it has none.
 
-    For `-`, it looks at the 200 latest conversations.
-
     Raises:
         NotFound: No conversation matches.
         InvalidInput: The name is invalid, or several match.
     """
     if name == LATEST:
-        project = find_project(Path.cwd())
-        for record in (await store.list(limit=_RECENT)).items:
-            workspace = record.config.get("workspace")
-            if workspace is not None and Path(workspace).is_relative_to(project):
-                return record.id
+        page = await store.list(ConversationFilter(folder=find_project()), limit=1)
+        if page.items:
+            return page.items[0].id
     return await store.resolve(name)
-
-
-def find_project(folder: Path) -> Path:
-    """Return the project of a folder: the nearest folder at or above it with a mark, below the home; else itself."""
-    home = Path.home()
-    for parent in (folder, *folder.parents):
-        if parent == home or parent == Path(parent.anchor):
-            break
-        if any((parent / mark).exists() for mark in _PROJECT_MARKS):
-            return parent
-    return folder
 
 
 def short(id: UUID | str) -> str:

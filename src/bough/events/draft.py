@@ -160,7 +160,11 @@ def dump(value: Mapping[str, Any]) -> str | None:
         return None
     try:
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True, allow_nan=False)
-        return clean(text) if "\\u0000" not in text else json.dumps(_clean_json(value), ensure_ascii=False)
+        return (
+            clean(text)
+            if "\\u0000" not in text
+            else json.dumps(_clean_json(value), ensure_ascii=False, separators=(",", ":"))
+        )
     except (TypeError, ValueError) as error:
         raise InvalidInput(f"a conversation's config, tags and lineage must be JSON: {error}") from error
 

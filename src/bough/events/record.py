@@ -240,6 +240,7 @@ class ConversationFilter:
         root: Root of the tree.
         include_deleted: Whether to include tombstones.
         project: Project of the root.
+        folder: An absolute path. The workspace of the conversation or of its root is this folder or lies below it.
         ids: Ids of the conversations.
         statuses: Any of these statuses; combined with `status`, both must match.
         created_after: Created at this time or later; `updated_after` likewise.
@@ -247,7 +248,7 @@ class ConversationFilter:
         min_cost_usd: At least this cost in dollars; see `ConversationRecord.usage`.
 
     Raises:
-        InvalidInput: `min_cost_usd` is not a number of dollars, 0 or above.
+        InvalidInput: `min_cost_usd` is not a number of dollars, 0 or above, or `folder` is not an absolute path.
     """
 
     status: Status | None = None
@@ -258,6 +259,7 @@ class ConversationFilter:
     owner: str | None = None
     include_deleted: bool = False
     project: str | None = None
+    folder: str | None = None
     ids: Collection[UUID] | None = None
     statuses: Collection[Status] | None = None
     created_after: datetime | None = None
@@ -267,6 +269,9 @@ class ConversationFilter:
     min_cost_usd: float | None = None
 
     def __post_init__(self) -> None:
+        folder: Any = self.folder
+        if folder is not None and not (isinstance(folder, str) and folder.startswith("/")):
+            raise InvalidInput(f"the folder cannot be {folder!r}", hint="give an absolute path as text")
         cost: Any = self.min_cost_usd
         if cost is None:
             return

@@ -80,7 +80,7 @@ def test_reading_commands_work_and_writing_ones_say_why_not(tmp_path: Path, stat
     before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
     store = ("--store", "sqlite:////tmp/store/log.db")
     bough = str(Path(sys.executable).with_name("bough"))
-    listed = run_beside(tmp_path, bough, "conv", "list", "--json", *store)
+    listed = run_beside(tmp_path, bough, "conv", "list", "--all", "--json", *store)
     assert listed.returncode == 0, listed.stderr
     found: list[Any] = json.loads(listed.stdout)["data"]["conversations"]
     assert len(found) == count

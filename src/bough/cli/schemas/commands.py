@@ -142,6 +142,8 @@ class ConversationListData(TypedDict):
     """The value of --cursor for the next page."""
     damaged: list[DamageData]
     """Conversations that cannot be read."""
+    total: int
+    """Conversations that match in all projects, on all pages."""
 
 
 class ConversationShowData(TypedDict):
@@ -675,6 +677,32 @@ class SchemaListData(TypedDict):
     """What each schema describes, by name."""
 
 
+class ProblemData(TypedDict):
+    """Why a document is invalid."""
+
+    line: int
+    """Line of the text, from 1."""
+    column: int
+    """Column, from 1."""
+    path: str
+    """The value, for example $.data.events[0].seq."""
+    message: str
+    """What is wrong."""
+
+
+class ValidationData(TypedDict):
+    """Whether documents are valid."""
+
+    schema: str
+    """Name of the schema."""
+    valid: bool
+    """Whether every document is valid."""
+    documents: int
+    """Number of documents: lines, or one file."""
+    problems: list[ProblemData]
+    """What is wrong."""
+
+
 DATA: Mapping[str, Any] = {
     "bough": CommandsData,
     "version": VersionData,
@@ -729,7 +757,7 @@ DATA: Mapping[str, Any] = {
     "keys list": KeyListData,
     "keys revoke": RevokedData,
     **dict.fromkeys(("keys create", "keys rotate"), KeyData),
-    "schema": SchemaListData | JsonObject,
+    "schema": SchemaListData | ValidationData | JsonObject,
     "eval list": EvalListData,
     "eval add": EvalAddData,
     "eval compare": EvalCompareData,

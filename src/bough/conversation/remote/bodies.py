@@ -195,7 +195,7 @@ def filter_query(filter: ConversationFilter | None) -> dict[str, Any]:
     """
     if filter is None:
         return {}
-    for name in ("owner", "include_deleted", "ids", "statuses"):
+    for name in ("owner", "include_deleted", "folder", "ids", "statuses"):
         if getattr(filter, name) not in (None, False, (), frozenset()):
             hint = "filter by status, tags, text, agent, root, project, times or cost"
             raise _make_unsupported_error(f"filter.{name}", hint)

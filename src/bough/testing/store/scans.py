@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
@@ -173,6 +174,39 @@ class ScansContract:
         assert (imported.owner, imported.imported) == ("two", 2)
         assert (await store.get(record.id)).imported == 2
         assert (await store.fork(record.id)).imported is None
+
+    async def test_a_folder_narrows_to_workspaces_in_it_and_to_forks_of_their_conversations(
+        self, store: StoreAdmin
+    ) -> None:
+        """A neighbour whose name starts alike is outside; so is a text elsewhere in a config that looks like it."""
+
+        async def create(minute: int, workspace: str) -> ConversationRecord:
+            config = {"agent": f'"workspace":"/work{minute}"', "workspace": workspace}
+            return await store.create(replace(self._make_record(minute=minute), config=config))
+
+        async def find_ids(folder: str) -> set[UUID]:
+            criteria = ConversationFilter(folder=folder)
+            page = await store.list(criteria)
+            assert await store.count(criteria) == len(page.items)
+            return {record.id for record in page.items}
+
+        top = await create(1, "/work")
+        below = await create(2, '/work/a "b" ü/c')
+        neighbour = await create(3, "/work2")
+        await create(4, "/other/work")
+        await store.create(self._make_record(minute=5))
+        fork = await store.fork(below.id, config={"workspace": "/copies/1"})
+        again = await store.fork(fork.id)
+        assert await find_ids("/work") == {top.id, below.id, fork.id, again.id}
+        assert await find_ids('/work/a "b" ü/') == {below.id, fork.id, again.id}
+        assert await find_ids("/work2") == {neighbour.id}
+        assert len(await find_ids("/")) == 6
+        await store.delete(below.id)
+        assert await find_ids("/copies") == {fork.id}
+        assert again.id not in await find_ids("/work")
+        for bad in ("work", "", 7):
+            with pytest.raises(InvalidInput):
+                ConversationFilter(folder=bad)  # pyright: ignore[reportArgumentType]
 
     def _make_events(self, first: int, n: int) -> list[UserMessage | StateChanged]:
         """Return `n` events, one per minute from minute `first`; every third is a StateChanged."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
@@ -13,6 +14,7 @@ import typer
 from bough.cli import options
 from bough.cli.complete import complete_statuses
 from bough.cli.describe import describe
+from bough.cli.project import find_project
 from bough.cli.render import Renderer, Report, renderer_for
 from bough.cli.target import Target, resolve, short
 from bough.cli.text import Block, Line, Span, Style, Table, line, one_line
@@ -58,6 +60,7 @@ def list_(
     min_cost_usd: Annotated[
         float | None, typer.Option("--min-cost-usd", metavar="USD", help="Only conversations that cost USD or more.")
     ] = None,
+    all: Annotated[bool, typer.Option("--all", help="List the conversations of every project.")] = False,
     order: Annotated[
         str,
         typer.Option("--order", metavar="ORDER", help="updated_desc, created_desc or cost_desc, or without _desc."),
@@ -70,12 +73,16 @@ def list_(
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
-    """List conversations, the most recent first."""
-    conversation_filter = ConversationFilter(
+    """List the conversations of this project, the most recent first.
+
+    A conversation belongs to the project in which it, or the root of its tree, works.
+    """
+    everywhere = ConversationFilter(
         status=_parse_status(status), text=search, tags=options.parse_tags(tag), min_cost_usd=min_cost_usd
     )
+    listed = everywhere if all else replace(everywhere, folder=find_project())
     settings = options.load_settings(home, store)
-    page = asyncio.run(_list_page(settings, conversation_filter, cursor, limit, cast("Order", order)))
+    page, total = asyncio.run(_list_page(settings, listed, everywhere, cursor, limit, cast("Order", order)))
     shows_cost = min_cost_usd is not None or order.startswith("cost")
     return Report(
         command="conv list",
@@ -83,8 +90,14 @@ def list_(
             "conversations": [record_json(record) for record in page.items],
             "next_cursor": page.next_cursor,
             "damaged": [as_details(finding) for finding in page.damaged],
+            "total": total,
         },
-        blocks=list(_render_page(page, filtered=conversation_filter != ConversationFilter(), shows_cost=shows_cost)),
+        blocks=[
+            *_render_page(
+                page, filtered=everywhere != ConversationFilter(), elsewhere=total > 0, shows_cost=shows_cost
+            ),
+            *([] if listed.folder is None or cursor is not None else _count_all(page, total)),
+        ],
         next=(f"bough conv show {short(page.items[0].id)}",) if page.items else ('bough run "…"',),
     )
 
@@ -240,10 +253,16 @@ def record_json(record: ConversationRecord) -> JsonObject:
 
 
 async def _list_page(
-    settings: Settings, conversation_filter: ConversationFilter, cursor: str | None, limit: int, order: Order
-) -> Page:
+    settings: Settings,
+    listed: ConversationFilter,
+    everywhere: ConversationFilter,
+    cursor: str | None,
+    limit: int,
+    order: Order,
+) -> tuple[Page, int]:
+    """Return a page of the conversations to list, and the number of conversations that match in all projects."""
     async with options.open_settings_store(settings, create=False) as store:
-        return await store.list(conversation_filter, cursor, limit, order)
+        return await store.list(listed, cursor, limit, order), await store.count(everywhere)
 
 
 async def _read_page(
@@ -356,10 +375,11 @@ def _parse_status(name: str | None) -> Any:
     raise InvalidInput(f"invalid status {name!r}", hint=f"choose one of: {', '.join(get_args(Status))}")
 
 
-def _render_page(page: Page, *, filtered: bool, shows_cost: bool) -> Iterator[Block]:
+def _render_page(page: Page, *, filtered: bool, elsewhere: bool, shows_cost: bool) -> Iterator[Block]:
     """Yield the output of `bough conv list`."""
     if not page.items and not page.damaged:
-        yield line(("no conversation matches" if filtered else "no conversations yet", "dim"))
+        text = "no conversation matches" if filtered else "no conversations yet"
+        yield line((f"{text} in this project" if elsewhere else text, "dim"))
         return
     now = datetime.now(UTC)
     yield Table(
@@ -372,6 +392,14 @@ def _render_page(page: Page, *, filtered: bool, shows_cost: bool) -> Iterator[Bl
     yield from _damage_lines(page.damaged)
     if page.next_cursor:
         yield line(("… more: raise --limit", "dim"))
+
+
+def _count_all(page: Page, total: int) -> Iterator[Line]:
+    """Yield the line that counts the conversations of all projects, if the first page of this project has fewer."""
+    shown = len(page.items) + len(page.damaged)
+    if total > shown:
+        here = f"{shown} of this project, " if shown and not page.next_cursor else ""
+        yield line((f"{here}{total} in all projects: --all", "dim"))
 
 
 def _damage_lines(damaged: list[IntegrityFinding]) -> Iterator[Line]:

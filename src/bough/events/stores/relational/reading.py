@@ -344,10 +344,21 @@ class RelationalReading(ABC):
             "agent": filter.agent,
             "root": filter.root,
             "project": filter.project,
+            **_folder_parameters(filter.folder),
             "tags": dump(filter.tags),
             "min_nanos": None if filter.min_cost_usd is None else round_to_nanos(filter.min_cost_usd),
             **{name: _time(getattr(filter, name)) for name in times},
         }
+
+
+def _folder_parameters(folder: str | None) -> dict[str, str | None]:
+    """Return the text that a config has if its workspace is the folder, and the one if it lies below."""
+    if folder is None:
+        return {"folder": None, "below_folder": None}
+    # Matched as text: parsing would fail the whole statement at one damaged config. A quote inside a value is escaped
+    # in JSON, so the texts match at the key `workspace` only.
+    start = (dump({"workspace": folder.rstrip("/")}) or "").strip("{}").removesuffix('"')
+    return {"folder": start + '"', "below_folder": start + "/"}
 
 
 def _time(moment: datetime | None) -> int | None:
