@@ -15,7 +15,9 @@ from psycopg import Connection
 
 from bough.agents.spec import AgentSpec
 from bough.conversation import AsyncConversation
+from bough.files import FileStore, write
 from bough.settings import Settings
+from bough.testing import ScriptedModel, tool_call
 from bough.testing.postgres import make_database
 
 
@@ -26,7 +28,7 @@ def test_it_names_isolation_models_store_and_versions(cli: Any) -> None:
     assert found["works"] is True
     assert checks["executor", "sandbox"]["said"].startswith("isolation reached: ")
     assert checks["model", "default"]["said"].startswith("offline ")
-    (store, states) = (check for check in found["checks"] if check["part"] == "store")
+    store, states, *_ = (check for check in found["checks"] if check["part"] == "store")
     events = len(cli.data("conv", "show")["events"])
     assert store["said"] == f"1 conversations, {events} events, ok"
     assert (states["name"], states["state"]) == ("kept states", "ok")
@@ -151,3 +153,72 @@ def test_a_damaged_kept_state_is_told_and_keeps_nothing_from_working(cli: Any, b
     (states,) = (check for check in found["checks"] if check["name"] == "kept states")
     assert (states["state"], states["said"]) == ("broken", "1 kept, 1 by another version of bough, 1 damaged")
     assert found["works"] is True
+
+
+def keep_files(home: Path, folder: Path) -> str:
+    """Let an agent write a file whose content is kept; return the id of its conversation."""
+
+    async def make() -> str:
+        settings = Settings.load(home=home, env={}, cwd=folder, keep_files=True)
+        model = ScriptedModel([tool_call("write_file", path="a.txt", content="new " * 99), "done"])
+        spec = AgentSpec(name="writer", model=model, workspace_access="write", skills=())
+        async with await AsyncConversation.create(spec, workspace=folder, settings=settings) as conversation:
+            await conversation.send_message("go")
+            await conversation.run()
+            return str(conversation.id)
+
+    return asyncio.run(make())
+
+
+def read_kept_checks(cli: Any, *options: str) -> list[dict[str, str]]:
+    checks = cli.data("doctor", *options)["checks"]
+    return [check for check in checks if check["name"] == "kept files"]
+
+
+def test_damaged_and_missing_kept_files_name_their_events(cli: Any, bough_home: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    (folder / "a.txt").write_text("old " * 99)
+    id = keep_files(bough_home, folder)
+    (sound,) = read_kept_checks(cli)
+    assert (sound["state"], "packs" in sound["said"]) == ("ok", True)
+    packs = sorted((bough_home / "bough.db.files/objects.git/objects/pack").glob("*.pack"))
+    for pack in packs:
+        data = bytearray(pack.read_bytes())
+        data[14] ^= 0xFF
+        pack.chmod(0o600)
+        pack.write_bytes(data)
+    damaged, missing = read_kept_checks(cli)
+    assert (damaged["state"], damaged["fix"]) == ("broken", "bough doctor --repair")
+    assert packs[0].name in damaged["said"]
+    repaired = read_kept_checks(cli, "--repair")
+    assert any(check["said"].startswith("copied ") for check in repaired)
+    missing = repaired[-1]
+    assert "are not whole" in missing["said"]
+    seqs = [int(seq) for seq in re.findall(rf"{id.replace('-', '')[-8:]}@(\d+)", missing["said"])]
+    kinds = [event["kind"] for event in cli.data("conv", "show", id)["events"]]
+    assert [kinds[seq] for seq in seqs] == ["FilesKept"] * len(seqs) != []
+    assert cli("conv", "show", id).returncode == 0
+    assert cli.data("doctor")["works"] is True, "conversations work without their kept files"
+
+
+def test_an_interrupted_restore_is_found_and_finished(cli: Any, bough_home: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    (folder / "a.txt").write_text("old")
+    id = keep_files(bough_home, folder)
+    kept = FileStore(bough_home / "bough.db.files", step=_stop_in_the_middle)
+    trees = [event["tree"] for event in cli.data("conv", "show", id)["events"] if event["kind"] == "FilesKept"]
+    with pytest.raises(KeyboardInterrupt), kept.objects() as objects:
+        write(kept, objects, folder, trees[-1], trees[0])
+    kept.close()
+    (found,) = read_kept_checks(cli)
+    assert (found["state"], str(folder) in found["said"]) == ("broken", True)
+    assert read_kept_checks(cli, "--repair")[0]["said"] == f"finished writing {folder}"
+    assert (folder / "a.txt").read_text() == "old"
+    assert [check["state"] for check in read_kept_checks(cli)] == ["ok"]
+
+
+def _stop_in_the_middle(step: str) -> None:
+    if step == "file renamed":
+        raise KeyboardInterrupt

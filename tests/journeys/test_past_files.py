@@ -230,3 +230,26 @@ def test_a_read_only_workspace_is_an_error_and_nothing_changes(
     assert (shown.code, "new.txt" in shown.stdout) == (0, True), shown
     person.bough("conv", "restore", f"{id}@1", "--yes")
     assert read_tree(person.folder) == {name: text.encode() for name, text in FILES.items()}
+
+
+MEMORY_FORK = """
+import os, signal, sys
+from bough import AgentSpec, Conversation
+with Conversation(AgentSpec(model="offline"), workspace=".", store="memory:") as conversation:
+    if sys.argv[1:] == ["kill"]:
+        fork = conversation.fork(workspace="copy")
+        print(fork.workspace, flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_the_folder_of_a_fork_of_a_killed_temporary_store_is_removed_by_the_next_one(person: Person) -> None:
+    person.write(FILES)
+    # A folder of its own: any process that opens a temporary store removes what killed ones left.
+    person.environment["TMPDIR"] = str(person.home / "temporary")
+    (person.home / "temporary").mkdir()
+    folder = Path(person.python(MEMORY_FORK, "kill", code=-9).stdout.strip())
+    assert FILES.keys() <= read_tree(folder).keys()
+    person.python(MEMORY_FORK)
+    assert not folder.exists()
+    assert read_tree(person.folder).keys() == FILES.keys() | {"program.py"}

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
+from uuid import UUID
 
+from bough.events.check import every_record
 from bough.events.model import FilesKept
 from bough.events.store import EventStore, StoreAdmin
 from bough.settings import Settings
 from bough.types import JsonObject
 
 if TYPE_CHECKING:
-    from bough.files import CollectedFiles, FileStore, KeepBounds, Looked
+    from bough.files import CollectedFiles, FileStore, FileStoreState, KeepBounds, Looked
+
+_MAX_NAMED_EVENTS: Final = 20
 
 
 def open_file_store(store: EventStore, settings: Settings) -> FileStore | None:
@@ -123,3 +128,59 @@ async def _list_trees(store: StoreAdmin) -> set[str]:
         if isinstance(stored.event, FilesKept):
             trees |= {tree for tree in (stored.event.tree, stored.event.before) if tree is not None}
     return trees
+
+
+@dataclass(frozen=True)
+class CheckedFiles:
+    """What a check of the kept files of a store showed.
+
+    Attributes:
+        repairs: What was repaired, a sentence each.
+        events: Events whose files are missing or damaged, as conversation and seq; at most 20.
+    """
+
+    state: FileStoreState
+    repairs: tuple[str, ...]
+    events: tuple[tuple[UUID, int], ...]
+
+
+async def check_files(store: StoreAdmin, settings: Settings, *, repair: bool = False) -> CheckedFiles | None:
+    """Check the kept files of a store; None if it never kept any. O(events, and bytes of the packs).
+
+    Args:
+        repair: First finish interrupted restores, and copy what is whole out of damaged packs.
+
+    Raises:
+        Conflict: With `repair`: runs read or add files at the same time.
+        CorruptLog: An event is damaged, so that its files are unknown.
+        Unavailable: The folder cannot be read, or not be repaired.
+    """
+    from bough.files import inspect_files, repair_files
+
+    file_store = open_file_store(store, settings)
+    if file_store is None or not file_store.exists:
+        return None
+    try:
+        repairs = await asyncio.to_thread(repair_files, file_store) if repair else []
+        trees = await _list_trees(store)
+        state = await asyncio.to_thread(inspect_files, file_store, trees)
+        if state.damaged:  # a pack that is damaged still lists the objects that it has lost
+            state = await asyncio.to_thread(inspect_files, file_store, trees, full=True)
+    finally:
+        await asyncio.to_thread(file_store.close)
+    events = await _find_events(store, set(state.missing)) if state.missing else []
+    return CheckedFiles(state, tuple(repairs), tuple(events))
+
+
+async def _find_events(store: StoreAdmin, trees: set[str]) -> list[tuple[UUID, int]]:
+    """Return the events of living conversations that name some trees, the first ones. O(conversations)."""
+    events: list[tuple[UUID, int]] = []
+    async for record in every_record(store):
+        if record.deleted:
+            continue
+        async for stored in store.read(record.id, kinds={"FilesKept"}):
+            if isinstance(event := stored.event, FilesKept) and (event.tree in trees or event.before in trees):
+                events.append((record.id, stored.seq))
+            if len(events) == _MAX_NAMED_EVENTS:
+                return events
+    return events

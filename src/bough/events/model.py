@@ -469,6 +469,7 @@ class ToolCalled(BaseEvent):
     Attributes:
         risk: Rating of the security analyzer; None without an analyzer.
         idempotent: Whether the tool may run again if its result was lost.
+        may_write: False for a tool that writes no file of the workspace; True in older logs.
         arguments: The arguments that the tool runs with.
         edited_by: Who edited the arguments; None if they are the model's.
     """
@@ -482,6 +483,7 @@ class ToolCalled(BaseEvent):
     arguments: JsonObject = Field(default={})
     risk: Literal["LOW", "MEDIUM", "HIGH", "UNKNOWN"] | None = None
     idempotent: bool = False
+    may_write: bool = True
     edited_by: str | None = None
 
 

@@ -196,7 +196,9 @@ class Pack:
         self.path.unlink(missing_ok=True)
 
 
-REPAIR_HINT: Final = "restore the folder of the files from a backup"
+REPAIR_HINT: Final = (
+    "`bough doctor --repair` saves what is whole; the rest is in a backup of the folder, if there is one"
+)
 
 
 class PackWriter:

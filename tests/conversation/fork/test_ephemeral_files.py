@@ -37,3 +37,4 @@ async def test_a_fork_of_an_ephemeral_copy_keeps_its_files(tmp_path: Path) -> No
         async with await source.fork(workspace="copy", ephemeral=True) as unused:
             alone = unused.state.workspace
         assert not alone.exists()
+    assert not folder.exists(), "nobody can open a conversation of a temporary store that is closed"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic_ai import Tool
 
 from bough.agents.spec import AgentSpec
 from bough.conversation import AsyncConversation, Turn
@@ -201,3 +202,25 @@ async def test_a_fork_has_the_files_at_its_cut_and_the_source_keeps_its_own(
     assert (await fork.apply(conversation)).changes == ()
     for opened in (fork, start, now, conversation):
         await opened.aclose()
+
+
+async def test_a_fork_at_the_head_is_applied_after_a_call_that_writes_nothing(
+    store: EventStore, settings: Settings, folder: Path
+) -> None:
+    shell = Shell()
+
+    def read_manual() -> str:
+        return "the manual"
+
+    steps = [tool_call("read_manual"), write("c.txt", "c\n"), "done"]
+    tools = (Tool(read_manual, metadata={"writes": False}), shell.change)
+    spec: AgentSpec[str] = AgentSpec(name="keeper", model=ScriptedModel(steps), tools=tools, skills=())
+    where: Any = {"store": store, "settings": replace(settings, keep_files=True), "workspace": folder}
+    async with await AsyncConversation.create(spec, **where) as source, await source.fork(workspace="copy") as fork:
+        shell.folder = fork.state.workspace
+        await say(fork)
+        called = [row.event async for row in fork.events if row.event.kind == "ToolCalled"]
+        assert [call.may_write for call in called] == [False, True]
+        changes = await source.apply(fork)
+        assert [change.path for change in changes.changes] == ["c.txt"]
+    assert (folder / "c.txt").read_text() == "c\n"

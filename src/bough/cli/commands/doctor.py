@@ -16,7 +16,7 @@ from bough.cli import options
 from bough.cli.progress import Progress
 from bough.cli.render import Report, renderer_for
 from bough.cli.text import Line, Style, line
-from bough.errors import BoughError, CorruptLog, StoreError, Unavailable
+from bough.errors import BoughError, Conflict, CorruptLog, StoreError, Unavailable
 from bough.events.check import check as check_store
 from bough.events.stores.faults import hide_password
 from bough.health import Check, CheckState, check_config, check_executors, check_models, check_tasks, check_versions
@@ -34,13 +34,17 @@ _STYLES: Mapping[CheckState, Style] = {"ok": "good", "missing": "dim", "broken":
 
 def doctor(
     all: Annotated[bool, typer.Option("--all", help="Show each thing that is missing on a line of its own.")] = False,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Finish interrupted restores; save what is whole of damaged kept files.")
+    ] = False,
     home: options.Home = None,
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
     """Check what works on this machine, and show how to fix the rest. Exits with 6 if something essential is broken."""
     settings = options.load_settings(home, store)
-    checks = asyncio.run(_run_checks(settings, Progress(renderer_for(json=json), "conversations")))
+    progress = Progress(renderer_for(json=json), "conversations")
+    checks = asyncio.run(_run_checks(settings, progress, repair=repair))
     works = not any(check.essential and check.state != "ok" for check in checks)
     return Report(
         command="doctor",
@@ -50,19 +54,19 @@ def doctor(
     )
 
 
-async def _run_checks(settings: Settings, progress: Progress) -> list[Check]:
+async def _run_checks(settings: Settings, progress: Progress, *, repair: bool) -> list[Check]:
     return [
         *await check_executors(settings.executor),
         *check_models(settings, os.environ),
-        *await _check_store(settings, progress),
+        *await _check_store(settings, progress, repair=repair),
         *await _check_tasks(settings),
         *await asyncio.to_thread(check_config, settings),
         *check_versions(),
     ]
 
 
-async def _check_store(settings: Settings, progress: Progress) -> list[Check]:
-    """Check every row of the store, its kept states and the folders of its forks. O(events).
+async def _check_store(settings: Settings, progress: Progress, *, repair: bool) -> list[Check]:
+    """Check every row of the store, its kept states, its kept files and the folders of its forks. O(events).
 
     Each damaged conversation gets a separate check with its readable events.
     """
@@ -73,6 +77,7 @@ async def _check_store(settings: Settings, progress: Progress) -> list[Check]:
             integrity = await check_store(store, progress)
             integrity.require()
             states = await _check_states(store)
+            files = await _check_files(store, settings, repair=repair)
             folders = await _check_folders(store, settings)
     except CorruptLog as error:
         findings: list[JsonObject] = error.details.get("findings") or []
@@ -81,7 +86,7 @@ async def _check_store(settings: Settings, progress: Progress) -> list[Check]:
     except BoughError as error:
         return [Check("store", name, "broken", error.message, error.hint, essential=True)]
     counts = f"{integrity.conversations} conversations, {integrity.events} events, ok"
-    return [Check("store", name, "ok", counts, essential=True), states, *folders]
+    return [Check("store", name, "ok", counts, essential=True), states, *files, *folders]
 
 
 async def _check_states(store: StoreAdmin) -> Check:
@@ -96,6 +101,35 @@ async def _check_states(store: StoreAdmin) -> Check:
     if not counts.damaged:
         return Check("store", "kept states", "ok", summary)
     return Check("store", "kept states", "broken", summary, "nothing to do: they are rebuilt when they are next needed")
+
+
+async def _check_files(store: StoreAdmin, settings: Settings, *, repair: bool) -> list[Check]:
+    """Check the kept files of workspaces; empty if none were ever kept. Not essential: conversations work without."""
+    from bough.conversation.file_store import check_files
+    from bough.html.numbers import format_bytes
+
+    try:
+        checked = await check_files(store, settings, repair=repair)
+    except (Conflict, Unavailable) as error:
+        return [Check("store", "kept files", "broken", error.message, error.hint)]
+    if checked is None:
+        return []
+    state = checked.state
+    checks = [Check("store", "kept files", "ok", repaired) for repaired in checked.repairs]
+    if state.damaged:
+        summary = f"damaged: {', '.join(state.damaged[:_SHOWN_ORPHANS])}"
+        checks.append(Check("store", "kept files", "broken", summary, "bough doctor --repair"))
+    if state.missing:
+        names = [f"{id.hex[-8:]}@{seq}" for id, seq in checked.events[:_SHOWN_ORPHANS]]
+        summary = f"{len(state.missing)} states of files are not whole; named by events {', '.join(names)}"
+        fix = "restore the folder of kept files from a backup; the conversations work without it"
+        checks.append(Check("store", "kept files", "broken", summary, fix))
+    if state.journals or state.leftovers:
+        folders = ", ".join(state.journals) or f"{state.leftovers} incomplete files"
+        summary = f"a crash interrupted a restore of {folders}" if state.journals else f"a crash left {folders}"
+        checks.append(Check("store", "kept files", "broken", summary, "bough doctor --repair"))
+    sizes = f"{state.packs} packs, {format_bytes(state.size_bytes)}; {format_bytes(state.free_bytes)} free"
+    return checks or [Check("store", "kept files", "ok", sizes)]
 
 
 async def _check_folders(store: StoreAdmin, settings: Settings) -> list[Check]:

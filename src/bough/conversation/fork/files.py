@@ -143,7 +143,8 @@ async def find_tree(store: EventStore, cid: UUID, state: State, head: int) -> Ke
     if state.files is not None:
         return require_tree(state.files, state.head)
     async for stored in store.read(cid, state.head, head):
-        if stored.kind == "ToolCalled" and isinstance(stored.event, ToolCalled) and not stored.event.idempotent:
+        # A call that writes no file leaves the files of the cut as they were, whether or not it may run again.
+        if stored.kind == "ToolCalled" and isinstance(call := stored.event, ToolCalled) and _may_have_written(call):
             raise make_not_kept_error(state.head, "no files were kept before the calls that follow it")
         if stored.kind == "FilesKept" and isinstance(event := stored.event, FilesKept):
             if event.tree is None:
@@ -151,6 +152,10 @@ async def find_tree(store: EventStore, cid: UUID, state: State, head: int) -> Ke
             # Its folder is the one at the cut, because no call that may have written lies between.
             return KeptTree(event.tree, stored.seq)  # it was made before the first call that may have written
     return None
+
+
+def _may_have_written(call: ToolCalled) -> bool:
+    return call.may_write and not call.idempotent
 
 
 def require_tree(files: KeptFiles, seq: int) -> KeptTree:

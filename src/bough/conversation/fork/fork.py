@@ -182,6 +182,8 @@ async def write_fork(
     past = None if past_tree is None else _open_past_files(past_tree, settings, file_store)
     workspace, nonce = await _make_workspace(request.workspace, present, home, id, past)
     try:
+        if nonce is not None:
+            _remove_with_store(source.store, _name_folder(home, id))
         import_events = _make_import_events(present, cut, record, workspace)
         changes = _describe_changes(
             source, request, cut, journal.state, contents, workspace, is_foreign=bool(import_events)
@@ -295,6 +297,13 @@ async def _make_workspace(
     await _require_new_folder(folder)
     unfinished = name_unfinished(home, nonce)
     return await fork_workspace(policy, source.workspace, folder, unfinished=unfinished, past=past), nonce
+
+
+def _remove_with_store(store: EventStore, folder: Path) -> None:
+    """Have the folder of a fork removed with a temporary store, whose conversations nobody can open later."""
+    add_folder: Callable[[Path], None] | None = getattr(store, "add_folder", None)
+    if add_folder is not None:
+        add_folder(folder)
 
 
 def _choose_policy(policy: WorkspacePolicy, source: State) -> WorkspacePolicy:

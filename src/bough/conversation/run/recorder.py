@@ -386,6 +386,7 @@ class Recorder(AbstractCapability[ToolContext]):
             arguments=_encode_arguments(args),
             risk=self.risks.get(call.tool_call_id),
             idempotent=bool((tool_def.metadata or {}).get("idempotent")),
+            may_write=read_writes(tool_def.metadata) != "none",
             edited_by=None if edited_call is None else edited_call.edited_by,
         )
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import aclosing, contextmanager
 from dataclasses import replace
 from datetime import datetime
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeAlias, TypeVar, Unpack
 from uuid import UUID
 
@@ -100,6 +101,7 @@ class OwnedStore:
         self._charge: Charge | None = None
         self.url = store.url
         self.files_key: tuple[str, ...] = getattr(store, "files_key", ())
+        self.add_folder: Callable[[Path], None] | None = getattr(store, "add_folder", None)
 
     def with_metadata(self, metadata: JsonObject) -> OwnedStore:
         """Return a copy of this view that adds `metadata` to the `config` of conversations it creates or forks."""

@@ -82,6 +82,11 @@ class SqliteEventStore(RelationalEventStore):
         folder = PrivateFolder(MEMORY_PREFIX)
         return cls(open_file(folder.path / "log.db")._replace(folder=folder), clock, is_private=True)
 
+    def add_folder(self, path: Path) -> None:
+        """Have a folder removed with a temporary store; do nothing for another one."""
+        if self._folder is not None and self.url == "memory:":
+            self._folder.add_folder(path)
+
     def _list_copies(self) -> Sequence[str]:
         return sorted(copy.name for copy in self.path.parent.glob(f"{glob.escape(self.path.name)}.schema-*"))
 
