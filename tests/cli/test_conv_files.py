@@ -134,3 +134,26 @@ def _count_objects(kept: Path) -> int:
         check=True,
     )
     return len(listing.stdout.splitlines())
+
+
+@pytest.mark.needs("bubblewrap")
+def test_an_apply_whose_check_fails_changes_nothing(cli: Any, changed: tuple[Path, UUID]) -> None:
+    folder, id = changed
+    fork = cli.data("fork", f"{id}@1", "--files", "copy")["conversation"]
+    (Path(fork["workspace"]) / "c.txt").write_text("c\n")
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    head = len(cli.data("conv", "show", str(id))["events"])
+    apply = ("conv", "apply", fork["id"], "--yes", "--check")
+    failed = cli(*apply, "cat c.txt; echo no good >&2; exit 3")
+    assert failed.returncode == 1
+    assert "check failed with exit code 3; the files are as they were" in failed.stdout
+    assert "no good" in failed.stdout
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    events = cli.data("conv", "show", str(id))["events"][head:]
+    assert [(event["kind"], event["passed"]) for event in events] == [("CheckRan", False)]
+    passed = cli.data(*apply, "test -f c.txt")
+    assert passed["files"] == [{"path": "c.txt", "change": "added"}]
+    assert (passed["check"]["passed"], (folder / "c.txt").read_text()) == (True, "c\n")
+    assert cli.data(*apply, "test -f c.txt")["files"] == [], "applied twice, judged twice"
+    refused = cli("conv", "apply", fork["id"], "--dry-run", "--check", "true")
+    assert refused.returncode == 2

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, cast
 
 import jsonschema
 import pytest
+import yaml
 from tests.json_schemas import check_lines
 
 from bough.cli.app import NOUNS, VERBS
@@ -142,3 +144,12 @@ def test_what_cannot_be_validated_is_said(cli: Any, arguments: list[str], stdin:
     done = cli("schema", *arguments, stdin=stdin)
     assert done.returncode == code
     assert done.stderr.startswith(f"error: {message}")
+
+
+def test_the_schema_of_variants_takes_the_example_and_refuses_what_the_command_refuses() -> None:
+    schema = build_schema("variants")
+    example = Path(__file__).parents[2] / "examples/try/variants.yaml"
+    jsonschema.validate(yaml.safe_load(example.read_text()), schema)
+    for data in ({}, {"variants": [{"message": "x"}]}, {"variants": [], "varaints": []}, {"variants": [{"name": 7}]}):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(data, schema)

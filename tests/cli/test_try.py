@@ -43,23 +43,34 @@ def count_kinds(home: Path, branches: list[str]) -> list[dict[str, int]]:
     return asyncio.run(main())
 
 
-def test_the_best_of_three_variants_is_applied(example: Any, tmp_path: Path) -> None:
+def test_the_best_of_three_variants_is_applied(example: Any, tmp_path: Path, bough_home: Path) -> None:
     folder = tmp_path / "try"
-    tried = example("try", "--variant", "variants.yaml", "--repeat", "2", "--model", "offline")
+    command = ("try", "--variant", "variants.yaml", "--repeat", "5", "--model", "offline")
+    process = example.start(*command)
+    assert process.stderr is not None
+    for text in process.stderr:
+        if "3 of 15" in text:
+            break
+    process.kill()
+    process.communicate()
+    tried = example(*command, "--resume")
     assert tried.returncode == 0, tried.stderr
-    rows = [line.split()[:3] for line in tried.stdout.splitlines()[1:7]]
+    rows = [line.split()[:3] for line in tried.stdout.splitlines()[1:16]]
     verdicts = [("idle", "failed"), ("wrong", "failed"), ("right", "passed")]
-    assert rows == [[name, number, verdict] for name, verdict in verdicts for number in ("1", "2")]
-    assert "right  2 of 2 passed" in tried.stdout
-    assert tried.stderr.count(" of 6") == 6
+    assert rows == [[name, number, verdict] for name, verdict in verdicts for number in "12345"]
+    assert "right  5 of 5 passed" in tried.stdout
+    assert tried.stderr.count(" of 15") == 15
     assert subprocess.run(["sh", "check.sh"], cwd=folder, check=False).returncode == 1
 
-    data = example.data("try", "--variant", "variants.yaml", "--repeat", "2", "--model", "offline", "--resume")
+    data = example.data(*command, "--resume")
     assert [(v["name"], v["runs"], v["passed"]) for v in data["variants"]] == [
-        ("idle", 2, 0),
-        ("wrong", 2, 0),
-        ("right", 2, 2),
+        ("idle", 5, 0),
+        ("wrong", 5, 0),
+        ("right", 5, 5),
     ]
+    branches = [branch["conversation"] for variant in data["variants"] for branch in variant["branches"]]
+    assert [count["CheckRan"] for count in count_kinds(bough_home, branches)] == [1] * 15, "no branch ran twice"
+    assert len(example.data("conv", "list", "--limit", "50")["conversations"]) == 16
     assert data["variants"][2]["branches"][0]["files"] == {"added": 0, "changed": 1, "removed": 0}
     winner = data["winner"]["conversation"]
     assert winner.replace("-", "")[-8:] in tried.stdout

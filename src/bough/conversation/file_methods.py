@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from bough.cancellation import acquire, finish
+from bough.conversation.check import CHECK_SECONDS, RunCheck, describe_result, run_in_folder
 from bough.conversation.file_store import make_event, read_bounds
 from bough.conversation.fork.file_changes import FileChanges, FileTree
 from bough.conversation.fork.files import (
@@ -34,8 +37,8 @@ from bough.conversation.log.journal import Journal
 from bough.conversation.log.state import State
 from bough.conversation.log.turns import Turn
 from bough.conversation.parts import Parts
-from bough.errors import Conflict, InvalidInput, NotFound, PermissionDenied, Unavailable
-from bough.events.model import Event, UserMessage
+from bough.errors import BoughError, Conflict, InvalidInput, NotFound, PermissionDenied, Unavailable
+from bough.events.model import CheckRan, Event, UserMessage
 from bough.events.store import Cut
 from bough.files import FileStore, Objects
 from bough.types import JsonObject
@@ -179,6 +182,8 @@ class FileMethods:
         stop: Cut | Turn | None = None,
         paths: Sequence[str] = (),
         conflicts: Conflicts = "refuse",
+        check: str | None = None,
+        check_timeout: float = CHECK_SECONDS,
         dry_run: bool = False,
     ) -> FileChanges:
         """Bring what another conversation did to its files into this workspace, by a merge.
@@ -188,10 +193,13 @@ class FileMethods:
             start: An event of `source`, as for `restore`; None for the last event that both share.
             stop: None for the present files of `source`.
             paths: As for `restore`, like `conflicts` and `dry_run`.
+            check: A bash command that judges the files then, in the sandbox. If it fails, the changes are taken back;
+                the result has it as `check`. A dry run runs none.
 
-        Raises: see `restore`.
+        Raises: see `restore`; `ExecutorError` if the check cannot be run, with the changes taken back.
         """
         check_conflicts_argument(conflicts)
+        run_check = None if check is None else RunCheck(command=check, timeout_seconds=check_timeout)
         journal, other = self._require_writable(), source._open_log
         await journal.catch_up()
         await other.catch_up()
@@ -202,7 +210,17 @@ class FileMethods:
         of: JsonObject = {"conversation": str(other.cid), "start": str(start), "stop": str(stop or other.durable)}
         options: JsonObject = {"conflicts": conflicts, "paths": paths, "dry_run": dry_run}
         target = bring_in(before.tree, after.tree, conflicts)
-        return await finish(self._change_files(target, "apply", of, options, [before, after]))
+        stop_check = asyncio.Event()
+        judge = None if run_check is None else partial(self._judge_change, run_check, stop_check)
+        task = asyncio.ensure_future(self._change_files(target, "apply", of, options, [before, after], judge))
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            # A check in progress is ended and the change taken back; everything else is finished, as in `restore`.
+            stop_check.set()
+            with suppress(asyncio.CancelledError, BoughError):
+                await finish(task)
+            raise
 
     async def _keep_fork_files(self) -> None:
         """Record the files of a new fork, so that what it does to them can be told from what it began with.
@@ -244,23 +262,59 @@ class FileMethods:
         of: JsonObject,
         options: JsonObject,
         kept_trees: Sequence[KeptTree],
+        judge: Callable[[Objects, Changed], Awaitable[CheckRan]] | None = None,
     ) -> FileChanges:
         """Change the workspace, and record what was there before and what is there now.
 
         Args:
             kept_trees: The trees that the target needs; an error names their events.
+            judge: Judges the files after the change; if they do not pass, it has taken the change back.
         """
         journal, file_store, folder = self._journal, self._file_store, self._workspace_folder()
         objects = await acquire(asyncio.to_thread(file_store.objects), _close)
         try:
             with describe_damage(*kept_trees):
                 changed = await asyncio.to_thread(folder.change, objects, target, **options)
+            if options["dry_run"]:
+                return changed.summarize()
+            judged = () if judge is None else (await judge(objects, changed),)
+            has_failed = any(not event.passed for event in judged)
             # While the objects are open: otherwise a collection could remove a tree that this event names.
-            if changed.changes and not options["dry_run"]:
-                await journal.append(*self._describe_change(changed, by, of))
-            return changed.summarize()
+            if changed.changes and not has_failed:
+                await journal.append(*self._describe_change(changed, by, of), *judged)
+            elif judged:
+                await journal.append(*judged)
+            summary = FileChanges(skipped=changed.summarize().skipped) if has_failed else changed.summarize()
+            return replace(summary, check=next(iter(judged), None))
         finally:
             await _close(objects)
+
+    async def _judge_change(self, check: RunCheck, stop: asyncio.Event, objects: Objects, changed: Changed) -> CheckRan:
+        """Run a check in the changed workspace. Unless it passes, take the change back, without what others changed."""
+        folder, has_passed = self._workspace_folder(), False
+        running = asyncio.create_task(
+            run_in_folder(
+                check.command,
+                check.timeout_seconds,
+                executor=self._parts.environment.executor,
+                folder=folder.folder,
+                guards=folder.guards,
+                name=f"check-{self._journal.cid}",
+            )
+        )
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            stopping.cancel()
+            if not running.done():
+                running.cancel()
+            result = await running
+            has_passed = result.ok
+            return describe_result(check, result, changed.tree)
+        finally:
+            if not has_passed and changed.changes:
+                target = bring_in(changed.tree, changed.looked.tree, "leave")
+                await asyncio.to_thread(folder.change, objects, target, conflicts="leave")
 
     def _describe_change(self, changed: Changed, by: Literal["restore", "apply"], of: JsonObject) -> list[Event]:
         state, file_store = self.state, self._file_store

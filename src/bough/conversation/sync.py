@@ -496,13 +496,16 @@ class Conversation(Generic[T]):
         stop: Cut | Turn | None = None,
         paths: Sequence[str] = (),
         conflicts: Conflicts = "refuse",
+        check: str | None = None,
+        check_timeout: float = CHECK_SECONDS,
         dry_run: bool = False,
     ) -> FileChanges:
         """Bring what another conversation did to its files into this workspace; see `AsyncConversation.apply`."""
         require_type(source, Conversation, "the source", "give another Conversation")
         core: Any = source._core
         options: Any = {"start": start, "stop": stop, "paths": paths, "conflicts": conflicts, "dry_run": dry_run}
-        return self._loop.call(self._core.apply, core, **options)
+        checks: Any = {"check": check, "check_timeout": check_timeout}
+        return self._loop.call(self._core.apply, core, **options, **checks)
 
     def graft(
         self, source: Conversation[Any], *, start: int | None = None, stop: int | None = None, summary: str = ""

@@ -41,6 +41,7 @@ UPCASTERS: Mapping[tuple[str, int], Upcaster] = {
     ("UserMessage", 1): _lift,
     ("ModelResponded", 1): _lift_response,
     ("ToolCalled", 1): _lift,
+    ("ToolCalled", 2): _lift,
     ("ToolReturned", 1): _lift,
     ("ToolReturned", 2): _lift,
     ("ToolFailed", 1): _lift,

@@ -474,10 +474,10 @@ class ToolCalled(BaseEvent):
         edited_by: Who edited the arguments; None if they are the model's.
     """
 
-    VERSION: ClassVar[int] = 2
+    VERSION: ClassVar[int] = 3
 
     kind: Literal["ToolCalled"] = "ToolCalled"
-    schema_version: int = 2
+    schema_version: int = 3
     tool_call_id: str
     tool: str
     arguments: JsonObject = Field(default={})

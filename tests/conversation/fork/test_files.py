@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -224,3 +226,19 @@ async def test_a_fork_at_the_head_is_applied_after_a_call_that_writes_nothing(
         changes = await source.apply(fork)
         assert [change.path for change in changes.changes] == ["c.txt"]
     assert (folder / "c.txt").read_text() == "c\n"
+
+
+@pytest.mark.needs("bubblewrap")
+async def test_a_cancelled_check_ends_and_the_apply_is_taken_back(begin: Any, folder: Path) -> None:
+    async with await begin(write("a.txt", "two\n"), "done") as source:
+        await say(source)
+        async with await source.fork(workspace="copy") as fork:
+            (fork.state.workspace / "c.txt").write_text("c\n")
+            os.mkfifo(folder / "started")
+            task = asyncio.create_task(source.apply(fork, check="echo > started; sleep 600"))
+            await asyncio.to_thread((folder / "started").read_bytes)
+            assert (folder / "c.txt").exists()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+    assert not (folder / "c.txt").exists()

@@ -40,9 +40,9 @@ def schema(
     """Print the JSON schema of what a command prints, or of a file.
 
     Without NAME, lists the schemas. `command:NAME` describes each line that the command prints with --json: the
-    envelope of its data or of an error, or a record of a stream. `agent` and `config` describe files for editors,
-    `chat` the lines that `bough chat --json` reads, `event:KIND` what a log holds. --validate reads what a command
-    printed with --json, whose envelope names the schema; a file needs NAME.
+    envelope of its data or of an error, or a record of a stream. `agent`, `config` and `variants` describe files for
+    editors, `chat` the lines that `bough chat --json` reads, `event:KIND` what a log holds. --validate reads what a
+    command printed with --json, whose envelope names the schema; a file needs NAME.
     """
     from bough.cli.schemas.build import build_schema, list_schemas
 

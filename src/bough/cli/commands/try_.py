@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -15,6 +15,7 @@ import typer
 
 from bough.cli import agent_file, options
 from bough.cli.render import Renderer, Report, renderer_for
+from bough.cli.render.base import show_nothing
 from bough.cli.rule_options import NO_RULES, RuleOptions
 from bough.cli.target import Target, open_conversation, short
 from bough.cli.tasks import make_broker
@@ -33,8 +34,6 @@ _SESSIONS = UUID("0b1f5a34-55c5-5c0f-8f4b-8d6f3f0b2f11")
 
 _KEEP = ("all", "winner")
 _RUNNING = ("queued", "running")
-_FILE_KEYS = {"message", "check", "repeat", "variants"}
-_VARIANT_KEYS = {"name", "message", "model", "system_prompt", "agent"}
 
 
 @dataclass(frozen=True)
@@ -205,14 +204,19 @@ class _Progress:
         self.branches: dict[UUID, TriedBranch] = {}
         self._renderer = renderer
         self._total = total
+        self._show: Callable[[str], None] = show_nothing
 
-    def spinner(self) -> Any:
-        """Return a context in which a terminal shows that branches run."""
-        return self._renderer.busy(f"trying {self._total} branches")
+    @contextmanager
+    def spinner(self) -> Generator[None]:
+        """While the block runs, a terminal shows which branches run."""
+        with self._renderer.busy(f"trying {self._total} branches") as self._show:
+            yield
 
     def update(self, branch: TriedBranch) -> None:
         """Take the new state of a branch."""
         self.branches[branch.conversation] = branch
+        running = [f"{other.variant} {other.repeat}" for other in self.branches.values() if other.status in _RUNNING]
+        self._show(f"running {', '.join(running)}" if running else f"trying {self._total} branches")
         if branch.status in _RUNNING:
             return
         done = sum(other.status not in _RUNNING for other in self.branches.values())
@@ -268,16 +272,18 @@ def _read_file(file: Path) -> dict[str, Any]:
     """
     import yaml
 
+    from bough.cli.schemas.shared import VariantEntry, VariantsFile
+
     try:
         data: Any = yaml.safe_load(file.read_text("utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
         raise InvalidInput(f"{file} cannot be read: {error}", hint="give a YAML or JSON file of variants") from error
-    _require_keys(data, _FILE_KEYS, str(file))
+    _require_keys(data, set(VariantsFile.__annotations__), str(file))
     entries = data.get("variants")
     if not isinstance(entries, list):
         raise InvalidInput(f"{file} has no list of variants", hint="variants: [{name: short, message: …}]")
     for entry in cast("list[Any]", entries):
-        _require_keys(entry, _VARIANT_KEYS, f"a variant of {file}")
+        _require_keys(entry, set(VariantEntry.__annotations__), f"a variant of {file}")
         for key, value in entry.items():
             _require_text(value, f"{key} of a variant of {file}")
         if "name" not in entry:

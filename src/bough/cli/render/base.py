@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol, TextIO
@@ -66,9 +66,13 @@ class Renderer(Protocol):
         """Write one record of a streamed result, for programs."""
         ...
 
-    def busy(self, text: str) -> AbstractContextManager[None]:
-        """Show that something is in progress until the `with` block ends."""
+    def busy(self, text: str) -> AbstractContextManager[Callable[[str], None]]:
+        """Show that something is in progress until the `with` block ends. Yields a function that changes the text."""
         ...
+
+
+def show_nothing(text: str) -> None:
+    """Do nothing: where no spinner is shown, its text is not either."""
 
 
 def wants_colour(stream: TextIO) -> bool:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from itertools import islice
 from typing import TextIO
 
-from bough.cli.render.base import SCHEMA_VERSION, Report
+from bough.cli.render.base import SCHEMA_VERSION, Report, show_nothing
 from bough.cli.text import Line
 from bough.errors import BoughError
 from bough.types import Json, escape_json_controls
@@ -73,9 +73,9 @@ class JsonRenderer:
         """Write nothing: the text is in the record of the result."""
 
     @contextmanager
-    def busy(self, text: str) -> Generator[None]:
+    def busy(self, text: str) -> Generator[Callable[[str], None]]:
         """Show nothing."""
-        yield
+        yield show_nothing
 
 
 def _envelope(command: str, data: Json, next: tuple[str, ...]) -> Json:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import TextIO
 
-from bough.cli.render.base import Report
+from bough.cli.render.base import Report, show_nothing
 from bough.cli.text import Line, escape_controls, harmless, harmless_line, layout, line
 from bough.errors import BoughError
 from bough.types import Json
@@ -60,9 +60,9 @@ class PlainRenderer:
         """Write nothing: records are for programs."""
 
     @contextmanager
-    def busy(self, text: str) -> Generator[None]:
+    def busy(self, text: str) -> Generator[Callable[[str], None]]:
         """Show nothing: a spinner needs a terminal with colours."""
-        yield
+        yield show_nothing
 
     def _write(self, stream: TextIO, line: Line) -> None:
         if not stream.isatty():

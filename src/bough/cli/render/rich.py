@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from typing import TextIO
 
 from rich.console import Console
 from rich.text import Text
 
-from bough.cli.render.base import wants_colour
+from bough.cli.render.base import show_nothing, wants_colour
 from bough.cli.render.plain import PlainRenderer
 from bough.cli.text import Line, Style
 
@@ -34,14 +34,14 @@ class RichRenderer(PlainRenderer):
         self._consoles = {id(stream): _console(stream) for stream in (out, err) if wants_colour(stream)}
 
     @contextmanager
-    def busy(self, text: str) -> Generator[None]:
+    def busy(self, text: str) -> Generator[Callable[[str], None]]:
         """Show a spinner on stderr until the block ends."""
         console = self._consoles.get(id(self._err))
         if console is None:
-            yield
+            yield show_nothing
             return
-        with console.status(Text(text, "dim"), spinner="dots", spinner_style="dim"):
-            yield
+        with console.status(Text(text, "dim"), spinner="dots", spinner_style="dim") as status:
+            yield lambda text: status.update(Text(text, "dim"))
 
     def _write_on_terminal(self, stream: TextIO, line: Line) -> None:
         console = self._consoles.get(id(stream))

@@ -14,7 +14,7 @@ from bough.agents.config.schema import json_schema as build_config_schema
 from bough.agents.spec import KEYS, AgentSpec
 from bough.cli.render.base import SCHEMA_VERSION
 from bough.cli.schemas.commands import DATA, LINES
-from bough.cli.schemas.shared import DESCRIBED, ChatInput, ErrorData
+from bough.cli.schemas.shared import DESCRIBED, ChatInput, ErrorData, VariantsFile
 from bough.errors import NotFound
 from bough.events.model import Event
 from bough.types import JsonObject
@@ -28,6 +28,7 @@ def list_schemas() -> dict[str, str]:
         "agent": "An agent's file: bough run --agent FILE.",
         "config": "config.yaml.",
         "chat": "A line that `bough chat --json` reads.",
+        "variants": "A file of `bough try --variant FILE`.",
         "event": "An event of a conversation, of any kind.",
         **{f"event:{kind}": f"The event {kind}." for kind in _list_events()},
         **{f"command:{name}": f"A line that {name} prints with --json." for name in sorted({*DATA, *LINES})},
@@ -45,6 +46,7 @@ def build_schema(name: str) -> JsonObject:
         "agent": _build_agent,
         "config": build_config_schema,
         "chat": partial(_describe, ChatInput, mode="validation"),
+        "variants": _build_variants,
         "event": partial(_build_event, detail),
         "command": partial(_build_command, detail),
     }
@@ -114,3 +116,11 @@ def _build_agent() -> JsonObject:
     fields["model"] = (str | None, AgentSpec.model_fields["model"])
     model = create_model("Agent", __config__=ConfigDict(extra="forbid"), **{name: fields[name] for name in KEYS})
     return model.model_json_schema()
+
+
+def _build_variants() -> JsonObject:
+    schema = _describe(VariantsFile, mode="validation")
+    # `bough try` refuses unknown keys: an editor marks them before it runs.
+    for definition in schema["$defs"].values():
+        definition["additionalProperties"] = False
+    return schema

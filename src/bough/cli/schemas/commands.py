@@ -349,6 +349,10 @@ class FileChangesData(TypedDict):
 
     files: list[dict[str, str | int]]
     """path, and change: added, changed, removed or mode; lines_added and lines_removed where files are compared."""
+    left: list[str]
+    """Paths that stayed as they are."""
+    check: NotRequired[dict[str, Any]]
+    """command, passed, exit_code, timed_out, killed_by, stdout, stderr and seconds of --check; failed: taken back."""
 
 
 class CollectData(TypedDict):

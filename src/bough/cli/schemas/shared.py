@@ -350,3 +350,31 @@ class StopInput(TypedDict):
 RunLine = EventLine | ResultLine
 ChatLine = RunLine | ShownLine | WaitingLine | ReadyLine | ErrorLine
 ChatInput = MessageInput | CommandInput | ApproveInput | RejectInput | AnswerInput | StopInput
+
+
+class VariantEntry(TypedDict):
+    """One way to do the work. Its agent is that of the source, with what is given here replaced."""
+
+    name: str
+    """Names its branches; 1 to 60 characters."""
+    message: NotRequired[str]
+    """Its message; without one, that of the file."""
+    model: NotRequired[str]
+    """Its model."""
+    system_prompt: NotRequired[str]
+    """Its system prompt."""
+    agent: NotRequired[str]
+    """The file of its agent, relative to this file."""
+
+
+class VariantsFile(TypedDict):
+    """A file of `bough try --variant FILE`, as YAML or JSON. Options of the command line win over it."""
+
+    message: NotRequired[str]
+    """The message of variants that have none."""
+    check: NotRequired[str]
+    """A bash command that judges the files of each branch; it passes with exit code 0."""
+    repeat: NotRequired[int]
+    """How often each variant runs."""
+    variants: list[VariantEntry]
+    """What is tried."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from bough.events.model import CheckRan
 from bough.types import JsonObject
 
 ChangeKind: TypeAlias = Literal["added", "changed", "removed", "mode"]
@@ -49,11 +50,13 @@ class FileChanges:
         skipped: Paths that stayed as they are, because others changed them or because they are protected.
         patch: The changes as a unified diff; empty unless it was asked for. Binary files, files of more than 1 MiB and
             all that follow after 8 MiB of patch are only named in it.
+        check: The result of the check of `apply`; None without a check. If it failed, the changes were taken back.
     """
 
     changes: tuple[PathChange, ...] = ()
     skipped: tuple[str, ...] = ()
     patch: str = ""
+    check: CheckRan | None = None
 
     @property
     def stat(self) -> dict[ChangeKind, int]:
@@ -62,7 +65,11 @@ class FileChanges:
 
     def to_json(self) -> JsonObject:
         """Return the changes as JSON, without the patch."""
-        return {"files": [change.to_json() for change in self.changes], "left": list(self.skipped)}
+        document: JsonObject = {"files": [change.to_json() for change in self.changes], "left": list(self.skipped)}
+        if self.check is not None:
+            names = {"command", "passed", "exit_code", "timed_out", "killed_by", "stdout", "stderr", "seconds"}
+            document["check"] = self.check.model_dump(mode="json", include=names)
+        return document
 
     @classmethod
     def from_json(cls, document: JsonObject) -> FileChanges:

@@ -8,10 +8,12 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
+from bough.conversation.check import CHECK_SECONDS
 from bough.conversation.fork.file_changes import FileChanges, FileTree, KeptEntry
 from bough.conversation.fork.files import Conflicts
 from bough.conversation.log.turns import Turn
 from bough.conversation.remote.transport import ServerTransport
+from bough.errors import NotSupported
 from bough.events.store import Cut
 from bough.types import JsonObject, require_type
 
@@ -94,9 +96,17 @@ class RemoteFiles:
         stop: Cut | Turn | None = None,
         paths: Sequence[str] = (),
         conflicts: Conflicts = "refuse",
+        check: str | None = None,
+        check_timeout: float = CHECK_SECONDS,
         dry_run: bool = False,
     ) -> FileChanges:
-        """Bring what another conversation of the server did to its files; see `AsyncConversation.apply`."""
+        """Bring what another conversation of the server did to its files; see `AsyncConversation.apply`.
+
+        Raises:
+            NotSupported: `check` is given: a key that may write files need not be allowed to run commands.
+        """
+        if check is not None:
+            raise NotSupported("a server runs no check of an apply", hint="run the check where the files are")
         require_type(source, RemoteFiles, "the source", "give a conversation on the same server")
         body: JsonObject = {"source": str(source.id), **await source._name_cuts(start=start, stop=stop)}
         body |= {"paths": list(paths), "conflicts": conflicts, "dry_run": dry_run}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from typing import TYPE_CHECKING, Annotated, Literal
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Literal, TypedDict
 
 import typer
 
@@ -13,12 +14,13 @@ from bough.cli.commands.conv.past_files import list_changes
 from bough.cli.render import Report
 from bough.cli.rule_options import NO_RULES
 from bough.cli.target import Target, open_conversation
-from bough.cli.text import line
+from bough.cli.text import Line, harmless, line
 from bough.errors import InvalidInput
 
 if TYPE_CHECKING:
     from bough.conversation.fork.file_changes import FileChanges
     from bough.conversation.fork.files import Conflicts
+    from bough.events.model import CheckRan
     from bough.files import CollectedFiles
 
 _Paths = Annotated[
@@ -28,6 +30,11 @@ _Leave = Annotated[bool, typer.Option("--leave", help="Skip the files that you o
 _Force = Annotated[bool, typer.Option("--force", help="Replace these files too; restore --redo brings them back.")]
 _DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be written and removed.")]
 _Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+
+
+class _Checks(TypedDict):
+    check: str | None
+    check_timeout: float
 
 
 def restore(
@@ -76,6 +83,11 @@ def apply(
     ] = None,
     leave: _Leave = False,
     force: _Force = False,
+    check: Annotated[
+        str | None,
+        typer.Option("--check", metavar="CMD", help="Bash command; if it fails, nothing stays changed."),
+    ] = None,
+    check_timeout: Annotated[float, typer.Option("--check-timeout", help="Seconds that the check may take.")] = 600.0,
     dry_run: _DryRun = False,
     yes: _Yes = False,
     home: options.Home = None,
@@ -84,6 +96,8 @@ def apply(
 ) -> Report:
     """Bring what a fork did to its files to its source."""
     name = Target.parse_name(id)
+    if check is not None and dry_run:
+        raise InvalidInput("--check and --dry-run cannot be combined", hint="a check runs after files are written")
     settings, conflicts = options.load_settings(home, store), _choose_conflicts(leave=leave, force=force)
 
     async def main() -> tuple[str, FileChanges]:
@@ -93,10 +107,12 @@ def apply(
                 raise InvalidInput(f"{branch.short_id} is not a fork", hint="--to ID names the other conversation")
             async with await open_conversation(str(source), settings, NO_RULES) as conversation:
                 plan = await conversation.apply(branch, paths=paths or (), conflicts=conflicts, dry_run=True)
-                if dry_run or not plan.changes:
+                if dry_run or (not plan.changes and check is None):
                     return conversation.short_id, plan
-                _confirm(plan, yes=yes, json=json)
-                changes = await conversation.apply(branch, paths=paths or (), conflicts=conflicts)
+                if plan.changes:
+                    _confirm(plan, yes=yes, json=json)
+                checks: _Checks = {"check": check, "check_timeout": check_timeout}
+                changes = await conversation.apply(branch, paths=paths or (), conflicts=conflicts, **checks)
                 return conversation.short_id, changes
 
     changed, changes = asyncio.run(main())
@@ -166,9 +182,26 @@ def _report(command: str, changes: FileChanges, *, next: str, dry_run: bool) -> 
     verb = "would be written" if dry_run else "written"
     count = len(changes.changes)
     summary = line(f"{count} {'file' if count == 1 else 'files'} {verb}") if count else line(("nothing to do", "dim"))
+    rows = [*(list_changes(changes) if count or changes.skipped else ()), summary]
+    if changes.check is not None:
+        rows += _describe_check(changes.check)
     return Report(
         command=command,
         data=changes.to_json(),
-        blocks=[*(list_changes(changes) if count or changes.skipped else ()), summary],
+        blocks=rows,
         next=(next,) if count and not dry_run else (),
+        exit_code=0 if changes.check is None or changes.check.passed else 1,
     )
+
+
+def _describe_check(check: CheckRan) -> Iterator[Line]:
+    """Yield what a check said; its output only if it failed, and then the files are as they were."""
+    if check.passed:
+        yield line(("check passed", "good"))
+        return
+    ended = f"was ended: {check.killed_by}" if check.exit_code is None else f"failed with exit code {check.exit_code}"
+    if check.timed_out:
+        ended = "did not end in time"
+    yield line((f"check {ended}; the files are as they were", "bad"))
+    for text in (check.stdout + check.stderr).splitlines():
+        yield line("  ", harmless(text), hang=2)
