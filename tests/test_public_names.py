@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from types import FunctionType
 
 import bough
 import bough.events
@@ -11,6 +15,16 @@ from bough import errors
 from bough.events import model
 
 names: list[str] = vars(bough)["__all__"]
+
+_OF_ANY_AGENT = re.compile(
+    r"\b(?:Async|Remote)?(?:Conversation|AgentSpec|RunContext|AbstractAgent|Agent|AgentRun|ToolsetTool|FunctionToolset)"
+    r"\[[^\[\]]*\]"
+)
+"""Types with a parameter for the output or the dependencies of an agent, where `Any` stands for every agent."""
+
+_OF_PYDANTIC_AI = {"SkillToolset.call_tool", "get_agent"}
+"""They have the signatures of PydanticAI's own classes. JSON values have the type `Json`."""
+
 _INTERNAL = {model.MessageStored}
 """What the adapters of other libraries' stores write: no program has a use for it."""
 
@@ -43,6 +57,35 @@ def _below(kind: type) -> set[type]:
 
 def _is_ours(kind: type) -> bool:
     return kind.__module__ == "bough.errors" or kind.__module__.startswith("bough.events.")
+
+
+def test_no_signature_has_a_value_of_any_type() -> None:
+    """A caller's type checker says nothing about an argument or a result that is `Any`."""
+    untyped = {
+        f"{function.__qualname__}({name}: {annotation})"
+        for function in _iterate_functions()
+        for name, annotation in function.__annotations__.items()
+        if re.search(r"\bAny\b", _OF_ANY_AGENT.sub("", _OF_ANY_AGENT.sub("", str(annotation))))
+        and function.__qualname__ not in _OF_PYDANTIC_AI
+    }
+    assert untyped == set()
+
+
+def _iterate_functions() -> Iterator[FunctionType]:
+    """Yield the public functions, and the public methods and constructors of the public classes."""
+    for value in (getattr(bough, name) for name in names):
+        if inspect.isfunction(value):
+            yield value
+        elif inspect.isclass(value):
+            attributes = [
+                item for kind in value.__mro__ if kind.__module__.startswith("bough") for item in vars(kind).items()
+            ]
+            for name, attribute in attributes:
+                function = (
+                    attribute.fget if isinstance(attribute, property) else getattr(attribute, "__func__", attribute)
+                )
+                if isinstance(function, FunctionType) and (name == "__init__" or not name.startswith("_")):
+                    yield function
 
 
 def test_importing_loads_nothing_heavy() -> None:

@@ -133,7 +133,7 @@ class Settings:
         *,
         cwd: Path | None = None,
         env: Mapping[str, str] | None = None,
-        **overrides: Any,
+        **overrides: object,
     ) -> Settings:
         """Return the settings. Precedence: arguments, `BOUGH_*`, `./bough.yaml`, `<home>/bough.yaml`, defaults.
 
@@ -141,7 +141,7 @@ class Settings:
             InvalidInput: A file is not a YAML mapping, a key is unknown, or a value has the wrong type.
         """
         env = os.environ if env is None else env
-        arguments = {"home": home, "store": store, **overrides}
+        arguments: dict[str, Any] = {"home": home, "store": store, **overrides}
         explicit = _read_env(env) | {key: value for key, value in arguments.items() if value is not None}
         default_home = Path(env.get("HOME") or Path.home()) / ".bough"
         home_folder = Path(explicit.get("home") or default_home).expanduser().absolute()

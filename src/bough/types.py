@@ -67,7 +67,9 @@ def require_type(value: object, kinds: type | tuple[type, ...], subject: str, hi
     Raises:
         InvalidInput: The value has another type.
     """
-    if not isinstance(value, kinds):
+    allowed = kinds if isinstance(kinds, tuple) else (kinds,)
+    # True is an int to Python: without this, `limit=True` would be a limit of 1.
+    if not isinstance(value, allowed) or (isinstance(value, bool) and bool not in allowed):
         raise InvalidInput(f"{subject}: this is a {type(value).__name__}", hint=hint)
 
 

@@ -84,6 +84,7 @@ def test_without_await(tmp_path: Path, scripted: Scripted) -> None:
     [
         {"text": 5}, {"text": None}, {"tags": ["a"]}, {"tags": "a"}, {"since": "yesterday"}, {"since": 5},
         {"since": datetime(2026, 1, 1)}, {"limit": "5"}, {"limit": 1000}, {"limit": -1}, {"cursor": 5}, {"project": 5},  # noqa: DTZ001
+        {"limit": True}, {"tags": {"a": 1}}, {"tags": {1: "a"}},
     ],
 )  # fmt: skip
 async def test_a_bad_argument_is_refused_with_a_hint(store: EventStore, given: dict[str, Any]) -> None:

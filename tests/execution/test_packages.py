@@ -300,6 +300,11 @@ def test_only_a_person_chooses_packages_by_settings(tmp_path: Path) -> None:
         Settings.load(home, cwd=project, env={})
 
 
+def test_packages_that_are_no_path_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="packages: this is a int"):
+        LocalSandboxCodeExecutor(packages=3)  # pyright: ignore[reportArgumentType]
+
+
 @pytest.mark.parametrize("name", ["container", "container:a", "unsafe"])
 def test_executors_without_packages_say_so(name: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="cannot use the packages") as caught:

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias, cast
 import httpx2
 from pydantic_ai import Agent, CallToolsNode, ModelRequestNode, RunContext, UserPromptNode
 from pydantic_ai.agent import AbstractAgent
-from pydantic_ai.messages import ModelMessage
+from pydantic_ai.messages import ModelMessage, UserContent
 from pydantic_ai.models import Model
 from pydantic_ai.run import AgentRun
 from pydantic_ai.usage import UsageLimits
@@ -26,6 +26,7 @@ from bough.agents.spec import T
 from bough.agents.usage import CallableUsage
 from bough.errors import NotFound
 from bough.settings import Settings
+from bough.types import Json
 
 AgentNode: TypeAlias = UserPromptNode[Any, Any] | ModelRequestNode[Any, Any] | CallToolsNode[Any, Any] | End[Any]
 """One step of a run: the prompt, a model request, the tool calls, or the end."""
@@ -38,7 +39,7 @@ def get_agent(
     *,
     config_name: str = "default",
     config_path: Path | str | None = None,
-    model_settings: Mapping[str, Any] | None = None,
+    model_settings: Mapping[str, Json] | None = None,
     http_client: httpx2.AsyncClient | None = None,
     **kwargs: Any,
 ) -> Agent[Any, Any]:
@@ -67,7 +68,7 @@ def get_agent(
 
 async def run_agent(
     agent: AbstractAgent[Any, T],
-    prompt: str | Sequence[Any] | None,
+    prompt: str | Sequence[UserContent] | None,
     message_history: Sequence[ModelMessage] | None = None,
     usage_limits: UsageLimits | None = None,
     verbose: bool = False,

@@ -15,6 +15,7 @@ from bough.errors import NotFound
 from bough.events.model import Event
 from bough.events.record import Lease
 from bough.execution.base import USUAL_GUARDS, CodeExecutor, Guards
+from bough.types import Json
 
 
 async def _discard_event(_: Event) -> None:
@@ -81,7 +82,7 @@ class ToolContext:
     timeout_seconds: float | None = None
     conversation: UUID | None = None
     lease: Lease | None = None
-    rules: Callable[[], Mapping[str, Any]] = dict[str, Any]
+    rules: Callable[[], Mapping[str, Json]] = dict[str, Json]
     read_result: Callable[[str], Awaitable[str]] = _raise_no_result
     result_chars: int = 32_000
     delegation: Delegation | None = None

@@ -214,7 +214,9 @@ class AgentSpec(BaseModel, Generic[T]):
     ask: bool = False
 
     @classmethod
-    def of(cls, agent: AbstractAgent[Any, _V], *, deps: Any = None, model: str | Model | None = None) -> AgentSpec[_V]:
+    def of(
+        cls, agent: AbstractAgent[Any, _V], *, deps: object = None, model: str | Model | None = None
+    ) -> AgentSpec[_V]:
         """Return the spec that runs a PydanticAI agent unchanged.
 
         Args:

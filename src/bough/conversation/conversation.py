@@ -378,7 +378,7 @@ class AsyncConversation(ConversationBase[T], ExploreMethods, ConversationCollect
         """
         await Decisions(self._journal).reject(calls, by=by, reason=reason)
 
-    async def answer(self, call: str, value: Any, *, by: str = "user") -> None:
+    async def answer(self, call: str, value: object, *, by: str = "user") -> None:
         """Set the result of a waiting call: of an external tool, or the answer to a question. The tool does not run.
 
         Args:

@@ -30,7 +30,7 @@ class ExploreMethods(FileMethods):
         """The id of the conversation."""
 
     @abstractmethod
-    async def fork(self, *, agent: AgentLike | None = None, **options: Unpack[ForkOptions]) -> Any:
+    async def fork(self, *, agent: AgentLike | None = None, **options: Unpack[ForkOptions]) -> ExploreMethods:
         """Fork the conversation and return the fork."""
 
     @abstractmethod

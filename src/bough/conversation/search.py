@@ -33,6 +33,9 @@ def make_query(
     require_type(project, (str, NoneType), "a project", "give its name")
     require_type(limit, int, "a limit", "give a number from 1 to 100")
     require_type(cursor, (str, NoneType), "a cursor", "give the next_cursor of a page")
+    for key, value in (tags or {}).items():
+        require_type(key, str, "the name of a tag", 'for example {"team": "sales"}')
+        require_type(value, str, f"the tag {key!r}", 'for example {"team": "sales"}')
     return MessageQuery(text=text, tags=dict(tags or {}), since=since, project=project, limit=limit, cursor=cursor)
 
 

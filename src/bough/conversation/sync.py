@@ -394,7 +394,7 @@ class Conversation(Generic[T]):
         """Reject waiting calls; see `AsyncConversation.reject`."""
         self._loop.call(self._core.reject, *calls, reason=reason, by=by)
 
-    def answer(self, call: str, value: Any, *, by: str = "user") -> None:
+    def answer(self, call: str, value: object, *, by: str = "user") -> None:
         """Set the result of a waiting call; see `AsyncConversation.answer`."""
         self._loop.call(self._core.answer, call, value, by=by)
 

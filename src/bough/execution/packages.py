@@ -18,6 +18,7 @@ from typing import Final, Self
 from bough.errors import InvalidInput
 from bough.execution.base import CodeExecutionInput, Guards, Mount
 from bough.execution.sandbox.rung import Interpreter, Version, list_interpreters
+from bough.types import require_type
 
 PACKAGES: Final = "/packages"
 """The folder inside the sandbox with the packages."""
@@ -64,6 +65,7 @@ class Packages:
             InvalidInput: The path does not exist, is a file, or contains no packages; the packages are for another
                 platform or for several versions of Python; or a link leads to the folder of the packages.
         """
+        require_type(path, (str, os.PathLike), "packages", "give the folder of a virtual environment")
         # Made absolute now, so that a later change of the working folder does not select another environment.
         absolute_path = os.path.join(os.getcwd(), os.path.expanduser(os.fspath(path)))
         try:

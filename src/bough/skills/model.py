@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, Self, TypeAlias, runtime_checkable
 
 from bough.errors import InvalidInput
+from bough.types import Json
 
 Severity: TypeAlias = Literal["error", "warning", "info"]
 Scope: TypeAlias = Literal["configured", "project", "user", "installed", "builtin", "code"]
@@ -284,8 +285,8 @@ class Skill:
     path: Path | None = None
     trigger: Trigger | None = None
     inputs: tuple[InputMetadata, ...] = ()
-    mcp_tools: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    frontmatter: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    mcp_tools: Mapping[str, Json] = field(default_factory=dict[str, Json])
+    frontmatter: Mapping[str, Json] = field(default_factory=dict[str, Json])
     license: str | None = None
     compatibility: str | None = None
     metadata: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -380,7 +381,7 @@ class Skill:
                 unread.__dict__.pop(attribute, None)
         return unread
 
-    def with_fields(self, **fields: Any) -> Skill:
+    def with_fields(self, **fields: object) -> Skill:
         """Return a copy with other values for some fields. Reads no file.
 
         `dataclasses.replace` would read `content` and pass it as text from code, with another hash.

@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from bough.errors import BoughError, Conflict, InvalidInput, NotFound, PermissionDenied, StoreError
 from bough.skills.find.discover import Root, discover
@@ -249,7 +249,7 @@ class SkillRegistry:
             return True
         return self._origin is not None and self._origin.trusts_file(rule)
 
-    def contents(self) -> tuple[Any, ...]:
+    def contents(self) -> tuple[object, ...]:
         """Return a value that is equal for two registries of the same folders with the same files. O(skills).
 
         Reads no file. Flat files are compared by mtime, size and inode: their text is used without being loaded.

@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from bough.agents.spec import AgentSpec
@@ -211,7 +211,7 @@ class TaskBroker:
 
     # Names of agentic_patterns.
 
-    async def submit(self, input: str, **metadata: Any) -> str:
+    async def submit(self, input: str, **metadata: Json) -> str:
         """Submit a task and return its id. Conversation, message, row and job are durable together.
 
         Args:
@@ -322,7 +322,7 @@ class TaskBroker:
         join: bool = False,
         expected_head: int | None = None,
         state: State | None = None,
-        **metadata: Any,
+        **metadata: Json,
     ) -> str | None:
         """Run an existing conversation as a new task, and return the task's id.
 
@@ -374,7 +374,7 @@ class TaskBroker:
         """
         return await self._replies.answer(task_id, answer, run=run, by=by, expected_head=expected_head)
 
-    async def retry(self, task_id: str, **metadata: Any) -> str:
+    async def retry(self, task_id: str, **metadata: Json) -> str:
         """Continue the conversation of a failed or cancelled task in a new task, and return its id.
 
         Model responses and results that the log has are reused, so no request is paid for twice.

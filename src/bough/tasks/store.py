@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import builtins
 from abc import ABC, abstractmethod
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from datetime import datetime
+from typing import TYPE_CHECKING, TypedDict, Unpack
 from uuid import UUID
 
 from bough.events.record import Lease
@@ -19,7 +20,9 @@ from bough.tasks.state import TaskState
 
 if TYPE_CHECKING:
     from bough.agents.delegation_protocol import Spent
+    from bough.events.model import Usage
     from bough.events.store import EventStore
+    from bough.types import Json
 
 LEASE_SECONDS = 15.0
 """How long a claim lasts without a heartbeat."""
@@ -39,6 +42,24 @@ class Claim:
     task: Task
     lease: Lease
     seq: int
+
+
+class TransitionFields(TypedDict, total=False):
+    """What a transition may set besides the state, the result and the error of a task."""
+
+    data: Json
+    code: str | None
+    usage: Usage | None
+    request: Mapping[str, Json] | None
+    reason: str | None
+    not_before: datetime | None
+
+
+class EndFields(TransitionFields, total=False):
+    """What the end of a claim may set besides the state of a task."""
+
+    result: str | None
+    error: str | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +137,7 @@ class TaskStore(ABC):
         version: int | None = None,
         claim: Claim | None = None,
         ttl_seconds: float = LEASE_SECONDS,
-        **fields: Any,
+        **fields: Unpack[TransitionFields],
     ) -> Task | None:
         """Move a task to another state with exactly one STATE_CHANGE; return None if the id is unknown.
 
@@ -174,7 +195,7 @@ class TaskStore(ABC):
         """
 
     @abstractmethod
-    async def release(self, claim: Claim, state: TaskState = TaskState.PENDING, **fields: Any) -> None:
+    async def release(self, claim: Claim, state: TaskState = TaskState.PENDING, **fields: Unpack[EndFields]) -> None:
         """End a claim: make a transition and release the lease, in one transaction.
 
         Raises:

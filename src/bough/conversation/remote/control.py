@@ -149,7 +149,7 @@ class RemoteControl(ConversationBase[T]):
         await self.refresh()
         await self._decide(choose_rejected(self.state, calls, by=by, reason=reason))
 
-    async def answer(self, call: str, value: Any, *, by: str = "user") -> None:
+    async def answer(self, call: str, value: object, *, by: str = "user") -> None:
         """Give a waiting call its result; see `AsyncConversation.answer`.
 
         Raises:

@@ -103,7 +103,7 @@ def require_one_match(name: str, matches: Sequence[UUID]) -> UUID:
         is_latest = name.strip() == LATEST
         raise NotFound(
             "there are no conversations yet" if is_latest else f"no conversation matches {name!r}",
-            hint="`bough conv list` shows what there is",
+            hint="list the conversations: Conversation.list(), or `bough conv list`",
         )
     if len(matches) > 1:
         raise InvalidInput(

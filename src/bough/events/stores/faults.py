@@ -14,7 +14,7 @@ def no_conversation(cid: UUID) -> NotFound:
     """Return the error for a conversation that does not exist or was deleted."""
     return NotFound(
         f"there is no conversation {cid}",
-        hint="it may have been deleted; `bough conv list` shows what there is",
+        hint="it may have been deleted; list the conversations: Conversation.list(), or `bough conv list`",
         details={"conversation": str(cid)},
     )
 

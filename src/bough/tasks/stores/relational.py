@@ -7,7 +7,7 @@ import builtins
 import json
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 from uuid import UUID
 
 from typing_extensions import override
@@ -33,7 +33,16 @@ from bough.events.store import EventStore
 from bough.events.stores.base import parse_digits
 from bough.tasks.model import MAX_EVENTS, EventType, Task, TaskEvent, unknown_task
 from bough.tasks.state import TaskState
-from bough.tasks.store import DEFAULT_QUEUE, LEASE_SECONDS, Claim, TaskFilter, TaskPage, TaskStore
+from bough.tasks.store import (
+    DEFAULT_QUEUE,
+    LEASE_SECONDS,
+    Claim,
+    EndFields,
+    TaskFilter,
+    TaskPage,
+    TaskStore,
+    TransitionFields,
+)
 from bough.tasks.stores.claims import claim_by_id, claim_next, find_next_row, take_lease
 from bough.tasks.stores.endings import end_claim
 from bough.tasks.stores.rows import (
@@ -153,7 +162,7 @@ class RelationalTaskStore(TaskStore):
         version: int | None = None,
         claim: Claim | None = None,
         ttl_seconds: float = LEASE_SECONDS,
-        **fields: Any,
+        **fields: Unpack[TransitionFields],
     ) -> Task | None:
         id = parse_id(task_id)
         if id is None:
@@ -257,11 +266,11 @@ class RelationalTaskStore(TaskStore):
         await (await self.open()).renew(claim.lease, ttl_seconds)
 
     @override
-    async def release(self, claim: Claim, state: TaskState = TaskState.PENDING, **fields: Any) -> None:
+    async def release(self, claim: Claim, state: TaskState = TaskState.PENDING, **fields: Unpack[EndFields]) -> None:
         not_before = fields.pop("not_before", None)
         wait = None if not_before is None else microseconds(not_before)
-        base = {name: fields.pop(name) for name in ("result", "error") if name in fields}
-        details = Move(**base, **_require_known(fields))
+        result, error = fields.pop("result", None), fields.pop("error", None)
+        details = Move(result=result, error=error, **_require_known(fields))
         id = UUID(claim.task.id)
 
         def release(tables: Tables) -> None:
@@ -469,7 +478,7 @@ def _make_note(task_id: str, event: TaskEvent) -> TaskNoted:
     return TaskNoted(task_id=task_id, event_type=event.event_type.value, name=name, data=payload, ts=event.timestamp)
 
 
-def _require_known(fields: dict[str, Any]) -> dict[str, Any]:
+def _require_known(fields: TransitionFields) -> dict[str, Any]:
     """Return the fields of a transition. Raises `InvalidInput` if one is unknown."""
     unknown = sorted(set(fields) - _FIELDS)
     if unknown:
@@ -477,7 +486,7 @@ def _require_known(fields: dict[str, Any]) -> dict[str, Any]:
             f"a transition cannot change {', '.join(unknown)}",
             hint=f"it takes result, error, {', '.join(sorted(_FIELDS))} and not_before",
         )
-    return fields
+    return dict(fields)
 
 
 def _require_version(row: TaskRow, version: int | None) -> None:
