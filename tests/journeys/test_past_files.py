@@ -253,3 +253,45 @@ def test_the_folder_of_a_fork_of_a_killed_temporary_store_is_removed_by_the_next
     person.python(MEMORY_FORK)
     assert not folder.exists()
     assert read_tree(person.folder).keys() == FILES.keys() | {"program.py"}
+
+
+def test_a_bundle_leaves_kept_files_out_and_says_so(
+    new_person: Callable[[], Person], openai_server: Callable[..., OpenAIServer]
+) -> None:
+    sender, receiver = new_person(), new_person()
+    sender.write(FILES)
+    use_model(sender, openai_server(write_files("keep.txt"), "done"))
+    id = run_agent(sender, "write")
+    bundle = receiver.folder / "log.bough"
+    assert "files of its workspace are not in it" in sender.bough("conv", "export", id, "-o", bundle).stdout
+    receiver.bough("conv", "import", bundle, "--accept-unknown")
+    assert "write" in receiver.bough("conv", "show", id).stdout
+    refused = receiver.bough("conv", "show", f"{id}@1", "--files", code=3)
+    assert re.search(r"the files of event \d+ are not here", refused.stderr), refused
+    assert "left out of a bundle" in refused.stderr
+    receiver.bough("fork", f"{id}@1", "--files", "copy", code=3)
+    # With files of its own, the receiver's checks do not take those of the sender for lost.
+    receiver.write(FILES)
+    use_model(receiver, openai_server(write_files("own.txt"), "done"))
+    own = run_agent(receiver, "write")
+    assert receiver.bough("conv", "collect", "--json").json()["missing"] == []
+    checks = receiver.bough("doctor", "--json").json()["checks"]
+    assert [check["state"] for check in checks if check["name"] == "kept files"] == ["ok"]
+    receiver.bough("conv", "restore", f"{own}@1", "--yes")
+    assert not (receiver.folder / "own.txt").exists()
+
+
+def test_on_a_disk_that_is_nearly_full_a_run_goes_on_without_kept_files(
+    person: Person, openai_server: Callable[..., OpenAIServer]
+) -> None:
+    person.write(FILES)
+    use_model(person, openai_server(write_files("own.txt"), "done"))
+    home = person.home / ".bough"
+    home.mkdir()
+    small_disk = ["bwrap", "--dev-bind", "/", "/", "--size", str(64 << 20), "--tmpfs", home, "--chdir", person.folder]
+    script = f"{BOUGH} run write --policy allow && {BOUGH} conv restore -@1 --yes; echo code $?; {BOUGH} conv show -"
+    done = person.try_command([*small_disk, "sh", "-c", script])
+    assert "code 3\n" in done.stdout, done
+    assert "the disk is nearly full" in done.stderr or "disk nearly full" in done.stderr, done
+    assert (person.folder / "own.txt").exists()
+    assert "Traceback" not in done.output

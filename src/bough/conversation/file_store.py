@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 from uuid import UUID
@@ -118,14 +118,17 @@ async def collect_files(
     def read_roots() -> set[str]:
         return asyncio.run_coroutine_threadsafe(_list_trees(store), loop).result()
 
-    return await asyncio.to_thread(collect, file_store, read_roots, dry_run=dry_run, thorough=thorough)
+    collected = await asyncio.to_thread(collect, file_store, read_roots, dry_run=dry_run, thorough=thorough)
+    # The files of imported events are missing, because a bundle has none.
+    own = await _list_trees(store, place=file_store.read_store_id())
+    return replace(collected, missing=tuple(tree for tree in collected.missing if tree in own))
 
 
-async def _list_trees(store: StoreAdmin) -> set[str]:
-    """Return every tree that an event names."""
+async def _list_trees(store: StoreAdmin, *, place: str | None = None) -> set[str]:
+    """Return every tree that an event names; with a `place`, only of files that were kept in that file store."""
     trees: set[str] = set()
     async for stored in store.every("FilesKept"):
-        if isinstance(stored.event, FilesKept):
+        if isinstance(stored.event, FilesKept) and place in (None, stored.event.place):
             trees |= {tree for tree in (stored.event.tree, stored.event.before) if tree is not None}
     return trees
 
@@ -162,7 +165,8 @@ async def check_files(store: StoreAdmin, settings: Settings, *, repair: bool = F
         return None
     try:
         repairs = await asyncio.to_thread(repair_files, file_store) if repair else []
-        trees = await _list_trees(store)
+        # Imported events name files of another file store, which a bundle leaves out.
+        trees = await _list_trees(store, place=file_store.read_store_id())
         state = await asyncio.to_thread(inspect_files, file_store, trees)
         if state.damaged:  # a pack that is damaged still lists the objects that it has lost
             state = await asyncio.to_thread(inspect_files, file_store, trees, full=True)

@@ -225,7 +225,7 @@ class Objects:
         return NotFound(
             f"object {oid.hex()} is not in {self._packs.folder.parents[1].name}",
             details=details,
-            hint="its files were collected, or are kept on another machine",
+            hint="its files were collected, are kept on another machine, or were left out of a bundle",
         )
 
     def read_tree(self, oid: bytes | None) -> dict[bytes, TreeEntry]:

@@ -76,7 +76,10 @@ def export(
     return Report(
         command="conv export",
         data={"conversation": record_json(record), "format": kind, "file": str(output.absolute())},
-        blocks=[line((short(record.id), "id"), f"  {record.head} events, {kind}, in {output}")],
+        blocks=[
+            line((short(record.id), "id"), f"  {record.head} events, {kind}, in {output}"),
+            *([line(("the files of its workspace are not in it", "dim"))] if exporter.has_files else ()),
+        ],
         next=(f"bough conv import {output}",) if kind == "bundle" else (),
     )
 
@@ -145,6 +148,8 @@ class _Exporter:
         self._kind = kind
         self._progress = progress
         self._salvage = salvage
+        self.has_files = False
+        """Whether the log names files of the workspace; a bundle has the log only. Known when it is written."""
 
     async def write(self, file: IO[bytes]) -> ConversationRecord:
         """Write the conversation and return its record."""
@@ -153,6 +158,9 @@ class _Exporter:
             file = CountedFile(file, self._progress, record.head).as_file
             if self._kind == "bundle":
                 await export_bundle(store, record.id, file, self._settings.home, salvage=self._salvage)
+                async for _ in store.read(record.id, kinds={"FilesKept"}):
+                    self.has_files = True
+                    break
             else:
                 stop = self._target.end(record)
                 document = _make_document(self._kind, record)
