@@ -4,9 +4,12 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import FrameType
 from typing import Any, cast
 from uuid import UUID
 
@@ -15,11 +18,14 @@ import pytest
 from tests.conversation.places import Served
 from tests.conversation.places import serving as serving_here
 
+import bough
 from bough.events import SqliteEventStore
 from bough.events.model import StateChanged
 from bough.settings import Settings
 
 pytestmark = pytest.mark.anyio
+
+PACKAGE = f"{Path(bough.__file__).parent}/"
 
 
 class CountingStore(SqliteEventStore):
@@ -75,6 +81,25 @@ class Costs:
             counts.append((len(statements), self.store.handovers, writes))
         return min(counts[1:])
 
+    async def record_calls(self, method: str, path: str, **options: Any) -> Counter[str]:
+        """Return how often each function of bough was entered or resumed for a warm request, by file and name."""
+        called: Counter[str] = Counter()
+
+        def count(frame: FrameType, event: str, _: Any) -> None:
+            code = frame.f_code
+            if event == "call" and code.co_filename.startswith(PACKAGE):
+                called[f"{code.co_filename.removeprefix(PACKAGE)}:{code.co_name}"] += 1
+
+        for profile in (None, count):
+            await self.served.settle()
+            sys.setprofile(profile)
+            try:
+                response = await self.client.request(method, path, **options)
+            finally:
+                sys.setprofile(None)
+            assert response.status_code < 300, response.text
+        return called
+
 
 @pytest.fixture
 async def costs(tmp_path: Path, settings: Settings) -> AsyncIterator[Costs]:
@@ -112,7 +137,27 @@ async def test_a_message_costs_one_transaction_and_one_handover(costs: Costs) ->
     path = await start(costs)
     statements, handovers, writes = await costs.count("POST", f"{path}/events", json={"content": "more"})
     assert (handovers, writes) == (1, 1)
-    assert statements <= 25
+    assert statements <= 18
+
+
+async def test_a_message_looks_for_no_interpreter(costs: Costs) -> None:
+    """The executor of a conversation looks for its sandboxes when code runs, not when a message is sent."""
+    path = await start(costs)
+    called = await costs.record_calls("POST", f"{path}/events", json={"content": "more"})
+    assert called["conversation/open.py:reopen"] == 1
+    assert [name for name in called if name.startswith("execution/sandbox/")] == []
+
+
+async def test_a_page_costs_few_calls_for_each_event(costs: Costs) -> None:
+    """The reader reads and encodes a batch in one loop: no generator is resumed for each event but the store's two."""
+    path = await start(costs)
+    for number in range(60):
+        await costs.client.post(f"{path}/events", json={"content": f"message {number}"})
+    few = await costs.record_calls("GET", f"{path}/events/search?limit=10")
+    many = await costs.record_calls("GET", f"{path}/events/search?limit=50")
+    growth = {name: (many[name] - few[name]) / 40 for name in many if many[name] > few[name]}
+    assert sum(growth.values()) <= 13, growth
+    assert "server/reading.py:_read" not in growth, growth
 
 
 async def test_no_get_writes(costs: Costs) -> None:

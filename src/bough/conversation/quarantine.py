@@ -28,7 +28,7 @@ from bough.settings import Settings
 async def quarantine(
     journal: Journal, record: ConversationRecord, settings: Settings, workspace: str | Path | None
 ) -> None:
-    """Append the `Imported` event to an imported log that does not have it yet. Reads one row.
+    """Append the `Imported` event to an imported log that does not have it yet. Reads at most one row.
 
     Args:
         workspace: The workspace of the conversation here; None creates an empty folder in bough's home.
@@ -36,7 +36,9 @@ async def quarantine(
     Raises:
         Conflict: `workspace` is given, but the conversation already has a workspace here.
     """
-    count = await journal.store.count_imported(journal.cid)
+    # The row tells only what was imported before it was read: with more events in the log, the store is asked again.
+    has_no_imports = record.parent is None and record.imported is None and journal.state.head == record.head
+    count = 0 if has_no_imports else await journal.store.count_imported(journal.cid)
     imported = journal.state.import_seq
     # An `Imported` event of the sender's log has a lower seq than this store's, which follows all imported events.
     is_recorded = imported is not None and imported >= count

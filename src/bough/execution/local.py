@@ -9,7 +9,7 @@ import asyncio
 import os
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
-from functools import partial
+from functools import cached_property, partial
 
 from bough.cancellation import finish
 from bough.errors import InvalidInput, SandboxUnavailable, Unavailable
@@ -69,11 +69,8 @@ class LocalSandboxCodeExecutor(CodeExecutorMixin):
         self.default_timeout_seconds = default_timeout_seconds
         self.min_isolation = min_isolation
         self.packages = None if packages is None else Packages.find(packages)
-        interpreters = list_interpreters() if self.packages is None else self.packages.find_interpreters()
-        self._rungs: Sequence[Rung] = (
-            BubblewrapRung(interpreters=interpreters),
-            LandlockRung(interpreters=interpreters),
-        )
+        if self.packages is not None:
+            _ = self._rungs  # raises if no sandbox here has the version that the packages need
         self._chosen: Rung | None = None
         self._warm: WarmSandboxes | None = None
         self._sessions: Sessions | None = None
@@ -84,6 +81,12 @@ class LocalSandboxCodeExecutor(CodeExecutorMixin):
         self.supervisor = PreloadedSupervisor(make_serving_command)
         self._closed = False
         self.counts: Counter[str] = Counter()
+
+    @cached_property
+    def _rungs(self) -> Sequence[Rung]:
+        """The sandboxes, strongest first. Found at the first run, because most opened conversations run no code."""
+        interpreters = list_interpreters() if self.packages is None else self.packages.find_interpreters()
+        return BubblewrapRung(interpreters=interpreters), LandlockRung(interpreters=interpreters)
 
     @property
     def isolation(self) -> Isolation:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Generator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TypeAlias
 from uuid import UUID
 
 from bough.errors import InvalidInput, NotFound
@@ -18,9 +19,13 @@ from bough.types import JsonObject
 
 _FILTERS = EventPage.model_fields.keys() - {"page_id", "limit", "sort_order", "after", "before"}
 _FIRST_ROWS = 16
+_BATCH_ROWS = 256
 _MAX_BUFFERED = 256
 MAX_LOOKED_AT = 5000
 """Maximum number of events that a request reads. A page with a filter may end there before it is full."""
+
+EncodedEvent: TypeAlias = tuple[StoredEvent, Sequence[JsonObject]]
+"""An event and its parts in the form of a reader."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,28 +53,29 @@ class EventReader:
         items: list[JsonObject] = []
         event_count = 0
         rows = _FIRST_ROWS if is_filtered else limit + 1
-        async with aclosing(self._parts(start, stop, reverse=reverse, rows=rows)) as events:
-            async for stored, parts in events:
-                event_count += 1
-                for part in parts:
-                    if first_id is not None:
-                        if part["id"] != first_id:
+        async with aclosing(self._batches(start, stop, reverse=reverse, rows=rows)) as batches:
+            async for batch in batches:
+                for stored, parts in batch:
+                    event_count += 1
+                    for part in parts:
+                        if first_id is not None:
+                            if part["id"] != first_id:
+                                continue
+                            first_id = None
+                        if is_filtered and not _is_wanted(part, stored, query):
                             continue
-                        first_id = None
-                    if is_filtered and not _is_wanted(part, stored, query):
-                        continue
-                    if len(items) == limit:
-                        return ItemPage(items=items, next_page_id=str(part["id"]))
-                    items.append(part)
-                if event_count >= MAX_LOOKED_AT and parts and len(items) < limit:
-                    return ItemPage(items=items, next_page_id=await self._id_after(stored.seq, reverse=reverse))
+                        if len(items) == limit:
+                            return ItemPage(items=items, next_page_id=str(part["id"]))
+                        items.append(part)
+                    if event_count >= MAX_LOOKED_AT and parts and len(items) < limit:
+                        return ItemPage(items=items, next_page_id=await self._id_after(stored.seq, reverse=reverse))
         return ItemPage(items=items)
 
     async def count(self, query: EventQuery) -> int:
         """Return the number of parts that match a filter. O(events)."""
         total = 0
-        async for stored, parts in self._parts(0, self.head, reverse=False):
-            total += sum(_is_wanted(part, stored, query) for part in parts)
+        async for batch in self._batches(0, self.head, reverse=False):
+            total += sum(_is_wanted(part, stored, query) for stored, parts in batch for part in parts)
         return total
 
     async def one(self, id: str) -> JsonObject:
@@ -108,55 +114,63 @@ class EventReader:
 
     async def _parts_at(self, seq: int) -> Sequence[JsonObject]:
         """Return the parts of one event."""
-        events = [parts async for _, parts in self._parts(seq, seq + 1, reverse=False)]
-        return events[0] if events else ()
+        async for batch in self._batches(seq, seq + 1, reverse=False):
+            for _, parts in batch:
+                return parts
+        return ()
 
-    async def _parts(
+    async def _batches(
         self, start: int, stop: int, *, reverse: bool, rows: int = _FIRST_ROWS
-    ) -> AsyncGenerator[tuple[StoredEvent, Sequence[JsonObject]]]:
-        """Iterate events with their parts in the requested order.
+    ) -> AsyncGenerator[Iterable[EncodedEvent]]:
+        """Iterate batches of events with their parts in the requested order.
 
         Args:
             rows: Number of events to read at first; further ones are read only if the caller needs them.
         """
-        if reverse:
-            async with aclosing(self._parts_backwards(start, stop, rows)) as events:
-                async for event in events:
-                    yield event
-            return
+        encode = self._encode_backwards if reverse else self._encode_forwards
+        async with aclosing(encode(start, stop, rows)) as batches:
+            async for batch in batches:
+                yield batch
+
+    async def _encode_forwards(self, start: int, stop: int, rows: int) -> AsyncGenerator[Iterable[EncodedEvent]]:
         earlier_calls: Mapping[str, str] | None = None  # read for the first event that needs them: most pages have none
         calls: dict[str, str] = {}
-        async with aclosing(self._read(start, stop, rows, reverse=False)) as events:
-            async for stored in events:
-                calls |= self.form.calls_made(stored)
-                if earlier_calls is None and self.form.needs_calls(stored):
+        async with aclosing(self._read(start, stop, rows, reverse=False)) as batches:
+            async for events in batches:
+                if earlier_calls is None and any(map(self.form.needs_calls, events)):
                     earlier_calls = await self._calls_before(start)
                     calls = {**earlier_calls, **calls}
-                yield stored, self.form.encode(stored, calls)
+                yield self._encode(events, calls)
 
-    async def _parts_backwards(
-        self, start: int, stop: int, rows: int
-    ) -> AsyncGenerator[tuple[StoredEvent, Sequence[JsonObject]]]:
+    def _encode(self, events: Sequence[StoredEvent], calls: dict[str, str]) -> Generator[EncodedEvent]:
+        """Yield events with their parts, and add the calls that they make to `calls`."""
+        for stored in events:
+            # One event at a time: a model may use the id of a call again, and a result belongs to the call before it.
+            calls |= self.form.calls_made(stored)
+            yield stored, self.form.encode(stored, calls)
+
+    async def _encode_backwards(self, start: int, stop: int, rows: int) -> AsyncGenerator[Iterable[EncodedEvent]]:
         """Iterate events from the latest to the earliest; buffers results until the response that made their calls."""
         buffered: list[StoredEvent] = []
-        async with aclosing(self._read(start, stop, rows, reverse=True)) as events:
-            async for stored in events:
-                calls = self.form.calls_made(stored)
-                buffered.append(stored)
-                if not calls and self.form.needs_calls(buffered[0]):
-                    if len(buffered) < _MAX_BUFFERED:
-                        continue
-                    calls = await self._calls_before(stored.seq)
-                for event in buffered:
-                    yield event, self.form.encode(event, calls)[::-1]
-                buffered = []
+        async with aclosing(self._read(start, stop, rows, reverse=True)) as batches:
+            async for events in batches:
+                encoded: list[EncodedEvent] = []
+                for stored in events:
+                    calls = self.form.calls_made(stored)
+                    buffered.append(stored)
+                    if not calls and self.form.needs_calls(buffered[0]):
+                        if len(buffered) < _MAX_BUFFERED:
+                            continue
+                        calls = await self._calls_before(stored.seq)
+                    encoded += ((event, self.form.encode(event, calls)[::-1]) for event in buffered)
+                    buffered = []
+                yield encoded
         if buffered:
             calls = await self._calls_before(start)
-            for event in buffered:
-                yield event, self.form.encode(event, calls)[::-1]
+            yield [(event, self.form.encode(event, calls)[::-1]) for event in buffered]
 
-    async def _read(self, start: int, stop: int, rows: int, *, reverse: bool) -> AsyncGenerator[StoredEvent]:
-        """Iterate events. Reads `rows` of them at once, and the others as the caller asks for them."""
+    async def _read(self, start: int, stop: int, rows: int, *, reverse: bool) -> AsyncGenerator[Sequence[StoredEvent]]:
+        """Iterate batches of events. Reads `rows` of them at once, and the others as the caller asks for them."""
         if start >= stop:
             return
         if reverse:
@@ -165,22 +179,28 @@ class EventReader:
         else:
             first_start, first_stop = start, min(stop, start + rows)
             start = first_stop
-        chunk = [stored async for stored in self.store.read(self.cid, first_start, first_stop)]
-        for stored in reversed(chunk) if reverse else chunk:
-            yield stored
+        # In the order of the log, because a reverse read begins with a page of 16 rows, whatever is asked for.
+        batch = [stored async for stored in self.store.read(self.cid, first_start, first_stop)]
+        yield batch[::-1] if reverse else batch
         if start < stop:
             async with aclosing(self.store.read(self.cid, start, stop, reverse=reverse)) as events:
+                batch = []
                 async for stored in events:
-                    yield stored
+                    batch.append(stored)
+                    if len(batch) == _BATCH_ROWS:
+                        yield batch
+                        batch = []
+                yield batch
 
     async def _calls_before(self, seq: int) -> Mapping[str, str]:
         """Return the calls of the latest response before an event; empty if a user's message comes first."""
-        async with aclosing(self._read(0, seq, _FIRST_ROWS, reverse=True)) as events:
-            async for stored in events:
-                if calls := self.form.calls_made(stored):
-                    return calls
-                if stored.kind == "UserMessage":
-                    break
+        async with aclosing(self._read(0, seq, _FIRST_ROWS, reverse=True)) as batches:
+            async for events in batches:
+                for stored in events:
+                    if calls := self.form.calls_made(stored):
+                        return calls
+                    if stored.kind == "UserMessage":
+                        return {}
         return {}
 
 

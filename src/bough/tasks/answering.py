@@ -134,12 +134,8 @@ class Replies:
         state = reply.state or await self._read_state(conversation)
         while True:
             _require_head(state, reply.expected_head)
-            live = await self._store.look(lambda tables: find_live_row(tables, tables.number(conversation)), small=True)
-            asks = live is None or live.current is TaskState.INPUT_REQUIRED
-            if live is not None and not asks and reply.start and not reply.join:
-                raise live_conflict(live)
             try:
-                if live is None and reply.start:
+                if reply.start and await self._needs_task(conversation, reply):
                     return await self._submit_run(conversation, reply, state)
                 task_id = await self._store.change(
                     lambda tables, state=state: self._record(tables, conversation, reply, state)
@@ -152,6 +148,19 @@ class Replies:
             if task_id is not None:
                 self._wake(task_id)
             return task_id
+
+    async def _needs_task(self, conversation: UUID, reply: Reply) -> bool:
+        """Whether a run of a conversation needs a new task, because no task of it is live.
+
+        Raises:
+            Conflict: A task is running, and the reply must not join it.
+        """
+        live = await self._store.look(lambda tables: find_live_row(tables, tables.number(conversation)), small=True)
+        if live is None:
+            return True
+        if live.current is not TaskState.INPUT_REQUIRED and not reply.join:
+            raise live_conflict(live)
+        return False
 
     async def _submit_run(self, conversation: UUID, reply: Reply, state: State) -> str:
         """Submit a run of a conversation without a live task."""

@@ -72,9 +72,13 @@ class ItemPage(BaseModel, Generic[T]):
     next_page_id: str | None = None
 
 
+# Made once: pydantic keeps parametrized classes in a weak table, and would make this one again for most requests.
+_JsonPage = ItemPage[Any]
+
+
 def answer_page(items: Sequence[Any], next_page_id: str | None) -> Response:
     """Return the response with a page. The items are JSON objects already, and are not validated again."""
-    page = ItemPage[Any].model_construct(items=items, next_page_id=next_page_id)
+    page = _JsonPage.model_construct(items=items, next_page_id=next_page_id)
     return Response(page.__pydantic_serializer__.to_json(page), media_type="application/json")
 
 

@@ -87,6 +87,8 @@ class OpenHandsEvents:
             encoder = _ENCODERS.get(type(stored.event))
             parts = encoder(stored.event, calls) if encoder else [_encode_other(stored)]
         id, timestamp = stored.id_text, stamp_microseconds(stored.microseconds)
+        if len(parts) == 1:  # nearly all events: a loop would cost as much as the rest of this method
+            return [{"id": id, "timestamp": timestamp, **parts[0]}]
         return [{"id": part_id(id, i), "timestamp": timestamp, **part} for i, part in enumerate(parts)]
 
     def calls_made(self, stored: StoredEvent) -> Calls:
@@ -141,7 +143,7 @@ def _encode_user_message(stored: StoredEvent, payload: JsonObject) -> list[JsonO
 
 def _encode_content(part: JsonObject) -> JsonObject:
     if part["type"] == "text":  # nearly all parts, and several times as fast as a match of patterns
-        return _make_text(part["text"])
+        return {"type": "text", "text": part["text"]}
     match part:
         case {"type": "image", "data": str(data), "media_type": media_type} if data:
             return {"type": "image", "image_urls": [f"data:{media_type};base64,{data}"]}
