@@ -129,7 +129,7 @@ def event_checksum(id: bytes, kind: str, ts: int, data: bytes) -> int:
     return crc32(id + f"{kind}{ts}".encode() + data)
 
 
-def draft(events: Sequence[Event] | Draft) -> Draft:
+def encode_draft(events: Sequence[Event] | Draft) -> Draft:
     """Encode events for a store; return a draft unchanged. O(bytes).
 
     Raises:

@@ -20,7 +20,7 @@ from bough.files.store import SMALL_PACK_BYTES, FileStore
 from bough.files.trees import read_tree_id
 
 _MIN_LIVE_SHARE: Final = 0.75
-"""A large pack with a larger share of live bytes is left as it is."""
+"""A large pack is not rewritten if at least this share of its bytes is live."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,9 +28,9 @@ class CollectedFiles:
     """The result of a collection, or what one would do.
 
     Attributes:
-        packs: The packs afterwards; `size_bytes` is their size.
-        freed_bytes: How much smaller they are than before.
-        missing: Trees that events name and that are not here, whole.
+        packs: Number of packs after the collection; `size_bytes` is their size.
+        freed_bytes: How many bytes the collection frees.
+        missing: Trees that events name and that this store does not have, or has only in part.
     """
 
     packs: int
@@ -41,14 +41,14 @@ class CollectedFiles:
 
 @dataclass(frozen=True, kw_only=True)
 class FileStoreState:
-    """What a check of a file store showed.
+    """The result of a check of a file store.
 
     Attributes:
-        packs: How many packs there are; `size_bytes` is their size.
+        packs: Number of packs; `size_bytes` is their size.
         free_bytes: The free space of the disk.
         damaged: The files of packs that are damaged.
-        missing: Trees that events name, of which something is missing or damaged.
-        journals: Folders whose restore or apply a crash stopped.
+        missing: Trees that events name and of which a part is missing or damaged.
+        journals: Folders in which a crash interrupted a restore or an apply.
         leftovers: Files of packs that were not completed.
     """
 
@@ -71,18 +71,18 @@ def collect(
 ) -> CollectedFiles:
     """Remove the objects that no tree of `read_roots` needs. O(objects), and the bytes of packs that are rewritten.
 
-    Killed at any moment, nothing that a tree needs is gone.
+    A process that is killed at any moment loses no object that a tree needs.
 
     Args:
-        file_store: The caller has none of its objects open.
+        file_store: The caller must not have its objects open.
         read_roots: Returns `tree` and `before` of every event of the event store; called twice.
-        dry_run: Only return what would be freed.
-        thorough: Also rewrite large packs of which little is not needed, so that no object remains that none needs.
-        wait_seconds: How long to wait for those who read or add objects.
+        dry_run: Only return what a collection would free.
+        thorough: Also rewrite large packs that contain only few unneeded objects, so that no unneeded object remains.
+        wait_seconds: How long to wait until nobody reads or adds objects.
 
     Raises:
-        Conflict: Others read or add objects for longer than that. Nothing was removed.
-        Unavailable: The disk has no room for the objects that stay, or the store cannot be written.
+        Conflict: Other processes read or added objects for longer than `wait_seconds`. Nothing was removed.
+        Unavailable: The disk has no room for the objects that are copied, or the store cannot be written.
     """
     if not file_store.exists:
         return CollectedFiles(packs=0, size_bytes=0, freed_bytes=0)
@@ -114,7 +114,7 @@ def collect(
 
 
 def _find_sparse(packs: Iterable[Pack], live: set[bytes], *, min_live_share: float) -> list[Pack]:
-    """Return the packs that are rewritten: small ones, and large ones with a smaller share of live bytes."""
+    """Return the packs to rewrite: all small ones, and large ones whose share of live bytes is too small."""
     sparse: list[Pack] = []
     for pack in packs:
         lengths = [(length, oid in live) for oid, length in pack.list_ids()]
@@ -133,12 +133,12 @@ def _check_free(file_store: FileStore, size: int) -> None:
 
 
 def _open_writer(file_store: FileStore) -> Objects:
-    """Return objects that take no lock and always accept new ones; the caller holds the lock."""
+    """Return `Objects` without a lock and without a limit of size. The caller holds the lock."""
     return Objects(file_store.packs, lambda: None, lambda: None, file_store.step)
 
 
 def _copy(file_store: FileStore, packs: Iterable[Pack], live: set[bytes]) -> None:
-    """Copy the live objects of some packs into new ones, durable."""
+    """Copy the live objects of some packs into new packs. Durable on return."""
     with _open_writer(file_store) as writer:
         for pack in packs:
             for oid, _ in pack.list_ids():
@@ -149,7 +149,7 @@ def _copy(file_store: FileStore, packs: Iterable[Pack], live: set[bytes]) -> Non
 
 
 def _sweep(file_store: FileStore, old: Iterable[Pack], read_roots: Callable[[], Iterable[str]], wait: float) -> None:
-    """Remove the old packs, once everything that the roots need is elsewhere."""
+    """Remove the old packs after everything that the roots need is in other packs."""
     fd = file_store.try_exclusive(wait_seconds=wait)
     if fd is None:
         raise Conflict("kept files are being read or added", hint="try again later")
@@ -158,7 +158,7 @@ def _sweep(file_store: FileStore, old: Iterable[Pack], read_roots: Callable[[], 
         removed = {pack.path: pack for pack in old}
         remaining = [pack for pack in file_store.packs.list_packs() if pack.path not in removed]
         with _open_writer(file_store) as writer:
-            # Again: what an event named since the first reading may be in an old pack alone.
+            # Read the roots again: a tree that an event has named since then may be in an old pack only.
             live, _ = _mark(file_store, writer, read_roots())
             for pack in removed.values():
                 for oid, _ in pack.list_ids():
@@ -166,9 +166,9 @@ def _sweep(file_store: FileStore, old: Iterable[Pack], read_roots: Callable[[], 
                     if packed is not None and not any(oid in other for other in remaining):
                         writer.put_packed(oid, packed)
             writer.flush()
-        # A pack of the same objects has the same name: it is new and old at once.
+        # The name of a pack is a hash of its objects, so a new pack may have the name of an old one.
         new_names = {pack.path for pack in remaining}
-        # Before the first removal, so that no index takes an object for kept that is gone.
+        # Before the first removal: with the old mark, an index would believe that removed objects still exist.
         write_durably(file_store.path / "collected", secrets.token_hex(16).encode(), file_store.step)
         for path, pack in removed.items():
             if path not in new_names and not _is_needed(file_store, pack, live, set(removed)):
@@ -179,13 +179,13 @@ def _sweep(file_store: FileStore, old: Iterable[Pack], read_roots: Callable[[], 
 
 
 def _is_needed(file_store: FileStore, pack: Pack, live: set[bytes], removed: set[Path]) -> bool:
-    """Whether a live object is in no other pack that stays: it could not be copied, or the copy has this very name."""
+    """Whether a pack has a live object that no remaining pack has, because its copy failed or has this pack's name."""
     others = [other for other in file_store.packs.list_packs() if other.path not in removed]
     return any(oid in live and not any(oid in other for other in others) for oid, _ in pack.list_ids())
 
 
 def _mark(file_store: FileStore, objects: Objects, roots: Iterable[str]) -> tuple[set[bytes], set[str]]:
-    """Return the ids of all objects that trees need, and the trees that are not whole here."""
+    """Return the ids of all objects that the trees need, and the trees of which a part is missing."""
     live: set[bytes] = set()
     incomplete: set[bytes] = set()
     missing: set[str] = set()
@@ -193,7 +193,7 @@ def _mark(file_store: FileStore, objects: Objects, roots: Iterable[str]) -> tupl
         try:
             tree = read_tree_id(root)
         except NotFound:
-            missing.add(root)  # an imported event may name anything
+            missing.add(root)  # not an id: an imported event may contain any text
             continue
         if not _mark_tree(objects, tree, live, incomplete):
             missing.add(root)
@@ -222,7 +222,7 @@ def _mark_tree(objects: Objects, tree: bytes, live: set[bytes], incomplete: set[
 
 
 def _read_journal(path: Path) -> dict[str, Any]:
-    """Return a journal; empty if it is damaged or gone."""
+    """Return the content of a journal; empty if it is damaged or missing."""
     with suppress(OSError, ValueError):
         data: Any = json.loads(path.read_bytes())
         if isinstance(data, dict):
@@ -236,22 +236,22 @@ def _list_journals(file_store: FileStore) -> list[Path]:
 
 
 def _list_journal_trees(file_store: FileStore) -> Iterable[str]:
-    """Yield the trees that interrupted writes need to be finished."""
+    """Yield the trees that are needed to finish interrupted writes."""
     for path in _list_journals(file_store):
         journal = _read_journal(path)
         yield from (str(journal[key]) for key in ("now", "to") if key in journal)
 
 
 def inspect_files(file_store: FileStore, roots: Iterable[str], *, full: bool = False) -> FileStoreState:
-    """Check a file store; nothing is changed or created. O(objects of the trees), with `full` all bytes.
+    """Check a file store without changing it. O(objects of the trees); with `full`, O(bytes).
 
     Args:
-        file_store: May not exist.
+        file_store: Its folder need not exist.
         roots: The trees that events of living conversations name.
-        full: Read every object, too.
+        full: Also read every object.
 
     Raises:
-        Unavailable: The store cannot be read, or is being collected.
+        Unavailable: The store cannot be read, or a collection is running.
     """
     if not file_store.exists:
         return FileStoreState(
@@ -289,11 +289,11 @@ def repair_files(file_store: FileStore) -> list[str]:
     """Finish interrupted writes, remove leftovers, and copy the good objects out of damaged packs.
 
     Returns:
-        What was done, a sentence each.
+        One sentence for each thing that was done.
 
     Raises:
-        Conflict: Others read or add objects, or a folder is in use.
-        CorruptLog: A journal is damaged, or needs an object that is.
+        Conflict: Other processes read or add objects, or a folder is in use.
+        CorruptLog: A journal is damaged, or needs an object that is damaged.
         Unavailable: A folder or the store cannot be written.
     """
     done: list[str] = []
@@ -331,7 +331,7 @@ def _repair_packs(file_store: FileStore) -> list[str]:
                         writer.put_packed(oid, packed)
                         count += 1
                 writer.flush()
-            # Only after the good objects are durable elsewhere.
+            # Only now: the undamaged objects are durable in another pack.
             pack.remove()
             done.append(f"copied {count} of {pack.count} objects out of {pack.path.name}")
         if damaged:

@@ -1,7 +1,7 @@
-"""Write a tree into a folder: a new one, or an existing one as a whole.
+"""Change an existing folder to the state of a tree, completely or not at all.
 
-A change of a folder is recorded in a journal before the first path is touched. After a crash whoever looks at the
-folder next finishes it, since every object is there; paths that a person changed meanwhile stay as they are.
+A journal records the change before the first path is written. After a crash, the next look at the folder finishes the
+change, because all its objects are kept. Paths that a person has changed since the crash are not overwritten.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from bough.tree import FILE, FOLDER, make_folder, open_beneath, open_descriptor
 
 _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _MAX_SYNCED: Final = 64
-"""With more files than this, the disk is synchronised once instead of each file."""
+"""If more files than this are written, the whole disk is synchronised once instead of each file."""
 
 _IN_THE_WAY: Final = (errno.ELOOP, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENOTEMPTY, errno.EEXIST)
-"""Errors of a path that somebody replaced after it was compared."""
+"""Errors that occur if somebody replaces a path after it was checked."""
 
 _NONCE: Final = re.compile("[0-9a-f]{32}")
 
 _Content: TypeAlias = tuple[str, str]
-"""Kind and object id of what is at a path."""
+"""The kind and the object id of the file or link at a path."""
 
 _Current: TypeAlias = _Content | Literal["folder", "blocked", "other"] | None
-"""What is at a path now: `blocked` if a file or link is where one of its folders must be; None if nothing is."""
+"""What a path is now: `blocked` if one of the folders above it is a file or a link; None if it does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +47,9 @@ class Written:
     """The result of a write.
 
     Attributes:
-        tree: What the folder holds now, except for `skipped`.
-        changes: What was written and removed.
-        skipped: Paths that somebody changed after a crash; they stayed as they were.
+        tree: The present state of the folder, except for `skipped`.
+        changes: The paths that were written or removed.
+        skipped: Paths that somebody changed after a crash; they were not overwritten.
     """
 
     tree: str
@@ -66,26 +66,26 @@ def write(
     *,
     is_guarded: Callable[[str], bool] = lambda path: False,
 ) -> Written:
-    """Change a folder from the tree `now` to the tree `to`, all of it or nothing. O(changes).
+    """Change a folder from the tree `now` to the tree `to`, completely or not at all. O(changes).
 
-    Unchanged files keep their times. The caller holds `file_store.hold_folder(folder, exclusive=True)`.
+    Unchanged files keep their times of modification. The caller holds `file_store.hold_folder(folder, exclusive=True)`.
 
     Args:
-        objects: Open until the event that names the result is durable.
-        now: The tree of a look at the folder.
-        is_guarded: Returns whether a path must not be written; such paths are left out.
+        objects: The caller closes it only after the event that names the result is durable.
+        now: The tree that a look at the folder has just returned.
+        is_guarded: Returns whether a path must not be written. Such paths keep their present state.
 
     Raises:
-        Conflict: Something changed since `now`, or stands in the way; `details["paths"]` names it. Nothing was written.
+        Conflict: A path has changed since `now`, or blocks another one. Nothing was written; see `details["paths"]`.
         NotFound: An object is not in this store. Nothing was written.
         CorruptLog: An object is damaged. Nothing was written.
         Unavailable: The disk is full or read-only. If writing had begun, the next look at the folder finishes it.
     """
-    # Left out of the tree itself, so that the journal does not name them either.
+    # Removed from the tree itself, so that finishing the journal after a crash does not write them either.
     guarded = [change.path for change in diff(objects, now, to) if is_guarded(change.path)]
     if guarded:
         to = leave_out(objects, now, to, guarded)
-    # Before the journal names the trees: it is finished from these objects.
+    # Before the journal names the trees: after a crash, only durable objects can finish it.
     objects.flush()
     changes = diff(objects, now, to)
     if not changes:
@@ -96,7 +96,7 @@ def write(
         if folds_names(root_fd):
             written = {change.path for change in changes if change.after is not None}
             check_folding([file.path for file in entries(objects, to)], written, is_guarded)
-        # Before the journal: with it, a crash would bring the folder forward over what somebody changed.
+        # Before the journal is written: with a journal, the recovery from a crash would overwrite a changed path.
         writer.check_current()
         journal = file_store.journal_of(folder)
         data = {"folder": os.path.realpath(folder), "now": now, "to": to, "nonce": writer.nonce}
@@ -107,7 +107,7 @@ def write(
 
 
 def recover(file_store: FileStore, objects: Objects, folder: Path) -> Written | None:
-    """Finish a write that a crash stopped; None if there is nothing to finish. The caller holds the lock of the look.
+    """Finish a write that a crash interrupted; return None if there is none. The caller holds the lock of the look.
 
     Raises:
         CorruptLog: The journal or an object is damaged; the journal remains.
@@ -135,7 +135,7 @@ def recover(file_store: FileStore, objects: Objects, folder: Path) -> Written | 
         raise CorruptLog(error.message, hint=error.hint, details={**error.details, "path": str(journal)}) from error
     with _explain(folder), _open_root(folder) as root_fd:
         writer = _Writer(file_store, objects, root_fd, changes, nonce)
-        # A crash may have left a file under its temporary name, which would be kept as a file of the workspace.
+        # A crash may have left a file under its temporary name. The next look would keep it as a file of the workspace.
         writer.remove_temporary()
         skipped = writer.write()
         _finish(file_store, folder, to, journal)
@@ -143,7 +143,7 @@ def recover(file_store: FileStore, objects: Objects, folder: Path) -> Written | 
 
 
 def _finish(file_store: FileStore, folder: Path, to: str, journal: Path) -> None:
-    # Before the journal goes: an index of the state before would be taken for that of now.
+    # Before the journal is removed: otherwise the index of the old state would be used for the new one.
     file_store.index(folder).write_last_tree(to)
     journal.unlink(missing_ok=True)
     file_store.step("journal removed")
@@ -163,7 +163,7 @@ def _explain(folder: Path) -> Generator[None]:
 
 @contextmanager
 def _open_root(folder: Path) -> Generator[int]:
-    """Open a workspace. Its own path may be a link."""
+    """Open the folder of a workspace. Its path may be a link."""
     with open_descriptor(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) as fd:
         yield fd
 
@@ -185,7 +185,7 @@ class _Writer:
         self._syncs_each = sum(change.after is not None for change in changes) <= _MAX_SYNCED
 
     def verify_objects(self) -> None:
-        """Read every object that is wanted, and check that the disk has room for them."""
+        """Read every object to be written, and check that the disk has room for all of them."""
         size = 0
         for change in self._changes:
             if change.after is not None:
@@ -199,7 +199,7 @@ class _Writer:
             )
 
     def check_current(self) -> None:
-        """Raise `Conflict` if a path is neither as before nor as after."""
+        """Raise `Conflict` if a path has neither its old nor its new state."""
         paths = [change.path for change in self._changes if not self._may_write(change)]
         if paths:
             raise Conflict(
@@ -218,7 +218,7 @@ class _Writer:
         return current == "folder" and change.before is None and self._is_emptied(change.path)
 
     def _is_emptied(self, path: str) -> bool:
-        """Whether everything in a folder is removed by this change."""
+        """Whether this change removes everything in a folder."""
         with open_beneath(self._root_fd, path.split("/")) as fd:
             for name in os.listdir(fd):
                 inner = f"{path}/{name}"
@@ -228,7 +228,7 @@ class _Writer:
         return True
 
     def _read_current(self, change: FileChange) -> _Current:
-        """Return what is at a path; a file's content is read only if its size is one of the two that are expected."""
+        """Return what a path is now. A file is read only if it has the size of the old or of the new version."""
         *parents, name = change.path.split("/")
         try:
             with open_beneath(self._root_fd, parents) as fd:
@@ -264,9 +264,9 @@ class _Writer:
         return "executable" if state.st_mode & 0o100 else "file", hash_object(BLOB_KIND, data).hex()
 
     def write(self) -> tuple[str, ...]:
-        """Bring every path to its new state; return those that somebody changed, which stay. Idempotent."""
+        """Write every path; return those that somebody changed, which are not overwritten. Idempotent."""
         skipped: list[str] = []
-        # Removals first: a file may take the place of a folder, and a folder that of a file.
+        # Removals first: a file may replace a folder, and a folder a file.
         for change in sorted(self._changes, key=lambda change: (change.after is not None, change.path)):
             try:
                 is_done = self._write_path(change)
@@ -306,7 +306,7 @@ class _Writer:
     def _replace(self, fd: int, name: str, file: KeptFile) -> None:
         """Write a file or link under a temporary name, and rename it."""
         data = self._objects.get(bytes.fromhex(file.oid))
-        # A new file, never the old one opened for writing: another name of it may be outside the workspace.
+        # Always a new file: the old one may be a hard link to a file outside of the workspace.
         if file.kind == "link":
             os.symlink(data, os.fsencode(self._temporary), dir_fd=fd)
         else:
@@ -317,12 +317,12 @@ class _Writer:
                 if self._syncs_each:
                     os.fsync(target.fileno())
         self._step("file written")
-        # One step: whoever opens the path gets the old content or the new one, whole.
+        # Renaming is atomic: whoever opens the path reads the complete old or the complete new content.
         os.rename(self._temporary, name, src_dir_fd=fd, dst_dir_fd=fd)
         self._step("file renamed")
 
     def _remove_empty(self, parents: Sequence[str]) -> None:
-        """Remove folders that have become empty, from the inside."""
+        """Remove folders that have become empty, innermost first."""
         for depth in range(len(parents), 0, -1):
             try:
                 with open_beneath(self._root_fd, parents[: depth - 1]) as fd:
@@ -331,7 +331,7 @@ class _Writer:
                 return  # it is not empty
 
     def remove_temporary(self) -> None:
-        """Remove the file under a temporary name that a crash left."""
+        """Remove the temporary file that a crash has left."""
         for folder in {change.path.rpartition("/")[0] for change in self._changes}:
             with (
                 suppress(FileNotFoundError, NotADirectoryError),
@@ -366,7 +366,7 @@ def _mode_of(file: KeptFile) -> int:
 
 
 def _keep_permissions(fd: int, name: str, target_fd: int, file: KeptFile) -> None:
-    """Give a new file the owner and the permissions of the file that it replaces, and those of its kind."""
+    """Give a new file the owner and permissions of the file that it replaces, executable only if its kind is."""
     try:
         state = os.stat(name, dir_fd=fd, follow_symlinks=False)
     except FileNotFoundError:
@@ -379,7 +379,7 @@ def _keep_permissions(fd: int, name: str, target_fd: int, file: KeptFile) -> Non
 
 
 def _permissions(mode: int, file: KeptFile) -> int:
-    """Return permissions that are executable as the file's kind says, for those who may read."""
+    """Return the permissions with those to execute set by the file's kind, for everyone who may read."""
     mode &= 0o777
     return mode | (mode & 0o444) >> 2 if file.kind == "executable" else mode & ~0o111
 
@@ -390,7 +390,7 @@ def _change_mode(fd: int, name: str, file: KeptFile) -> None:
 
 
 def _remove_empty_folder(fd: int, name: str) -> None:
-    """Remove a folder that holds folders only."""
+    """Remove a folder that contains only folders."""
     with open_descriptor(name, FOLDER, dir_fd=fd) as inner:
         for child in os.listdir(inner):
             _remove_empty_folder(inner, child)

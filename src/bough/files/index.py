@@ -1,4 +1,4 @@
-"""What is remembered of a folder's files, so that an unchanged file is not read again."""
+"""An index of a folder: state and object of each file at the last look, so that unchanged files are not read again."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
 FileState: TypeAlias = tuple[int, int, int, int, int, int]
-"""Device, inode, size, mtime, ctime and mode of a file: new after every change, since no program sets the ctime."""
+"""Device, inode, size, mtime, ctime and mode of a file. Every change alters it, since no program can set the ctime."""
 
 _VERSION: Final = 1
 _SAVE_SECONDS: Final = 30.0
 
 
 class SeenFile(NamedTuple):
-    """A file, link or folder as it was seen last.
+    """A file, link or folder at the last look.
 
     Attributes:
         state: None for a folder, and for a file that must be read again: it may have changed without a new state.
-        mode: One of the modes of trees.
+        mode: A mode of an entry of a tree.
         oid: The id of its object.
         size: The bytes of a file.
     """
@@ -36,7 +36,7 @@ class SeenFile(NamedTuple):
 
 
 class SeenRules(NamedTuple):
-    """A `.gitignore` as it was seen last: its state (None if it must be read again), and its content."""
+    """A `.gitignore` at the last look: its state (None if it must be read again), and its content."""
 
     state: FileState | None
     content: bytes
@@ -44,15 +44,15 @@ class SeenRules(NamedTuple):
 
 @dataclass(slots=True)
 class SeenFolder:
-    """A folder as it was seen last.
+    """A folder at the last look.
 
     Attributes:
-        files: What of it is in its tree, by name.
-        ignored: Names that the rules leave out, those of folders with a slash.
-        passed: Names that the rules do not leave out, but something else, such as a size.
-        tree: The id of its tree; None if it holds no file.
-        rules: Its own `.gitignore`, if there is one.
-        size_bytes: The bytes of its own files.
+        files: The entries of its tree, by name.
+        ignored: Names that the rules exclude; names of folders end with a slash.
+        passed: Names that no rule excludes, but another reason, such as the size.
+        tree: The id of its tree; None if the folder contains no file.
+        rules: The `.gitignore` in this folder; None without one.
+        size_bytes: The bytes of the files directly in this folder.
     """
 
     files: dict[str, SeenFile] = field(default_factory=dict[str, SeenFile])
@@ -64,12 +64,12 @@ class SeenFolder:
 
 
 class FolderIndex:
-    """The folders below one folder, by path, as they were seen last. The caller holds the lock of the look.
+    """A folder and all folders below it at the last look, by path. The caller holds the lock of the look.
 
-    Losing the file costs one reading of all files, nothing else: every entry is compared with the folder.
+    If the file of the index is lost, the next look reads all files again. Nothing else depends on it.
 
     Args:
-        path: Its file; another file beside it, `<path>.tree`, holds the tree of the last look by any process.
+        path: The file of the index. The file `<path>.tree` has the tree of the last look by any process.
     """
 
     def __init__(self, path: Path) -> None:
@@ -81,7 +81,7 @@ class FolderIndex:
         self._saved_at = time.monotonic()
 
     def load(self) -> None:
-        """Read the file, if that was not done; a missing or damaged one is as if nothing was seen."""
+        """Read the file unless it was read before. A missing or damaged file is an empty index."""
         if self._is_loaded:
             return
         self._is_loaded = True
@@ -89,7 +89,7 @@ class FolderIndex:
             data = self._path.read_bytes()
         except OSError:
             return
-        # Before `marshal` reads it, which must not be given bytes that it did not write.
+        # Before `marshal` reads them: it is safe only for bytes that it wrote itself.
         if hashlib.sha256(data[32:]).digest() != data[:32]:
             return
         with suppress(ValueError, TypeError, EOFError):
@@ -113,18 +113,18 @@ class FolderIndex:
         self.collected = collected
 
     def replace(self, folders: dict[str, SeenFolder], collected: str) -> None:
-        """Remember a new look, and write the file if the last time was a while ago.
+        """Replace the index after a look, and write the file if it was not written recently.
 
         Args:
             folders: All folders.
-            collected: The mark of the last collection; after another one, the objects must be looked up again.
+            collected: The mark of the last collection. After a later collection, the objects may be gone.
         """
         self.folders, self.collected, self._is_saved = folders, collected, False
         if time.monotonic() - self._saved_at > _SAVE_SECONDS:
             self.save()
 
     def save(self) -> None:
-        """Write the file, if there is something new. A failure is not an error, since the file only saves time."""
+        """Write the file if the index has changed. A failure is ignored, because the file only saves time."""
         if self._is_saved:
             return
         self._is_saved, self._saved_at = True, time.monotonic()
@@ -165,5 +165,5 @@ class FolderIndex:
 
 
 def state_of(state: os.stat_result) -> FileState:
-    """Return what tells whether a file changed."""
+    """Return the state that shows whether a file has changed."""
     return (state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_mode)

@@ -18,7 +18,7 @@ _POLL_SECONDS: Final = 0.01
 def try_lock(path: Path, *, exclusive: bool, wait_seconds: float = 0.0) -> int | None:
     """Return the descriptor of a locked file; closing it releases the lock.
 
-    Two locks of one process exclude each other as those of two processes do.
+    Two locks of one process exclude each other, like locks of two processes.
 
     Returns:
         None if the lock was not free within `wait_seconds`.
@@ -26,7 +26,7 @@ def try_lock(path: Path, *, exclusive: bool, wait_seconds: float = 0.0) -> int |
     Raises:
         OSError: The file cannot be opened, or its file system has no locks.
     """
-    # Opened anew each time: a lock belongs to what was opened, so that two threads exclude each other, too.
+    # Opened each time: a lock belongs to the open file, so two threads of a process exclude each other too.
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     deadline = time.monotonic() + wait_seconds
     while True:

@@ -1,4 +1,4 @@
-"""Write a tree into a new folder, and names that a file system does not tell apart."""
+"""Write a tree into a new folder; check its names for file systems that ignore case."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bough.files.trees import read_tree_id, show_path
 from bough.tree import FOLDER, list_names, open_descriptor
 
 NEVER: Final = ".git"
-"""A file, folder or link of this name is in no tree, so that nobody can plant hooks by writing one."""
+"""No tree contains a file, folder or link of this name, so that nobody can install git hooks by writing a tree."""
 
 _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -23,14 +23,14 @@ _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLO
 def materialise(objects: Objects, tree: str, folder: Path) -> int:
     """Write a tree into an empty folder, which is created if it does not exist. O(bytes).
 
-    Written without temporary names and without waiting for the disk: the caller removes the folder if this fails.
+    Uses no temporary names and does not synchronise the disk. If it fails, the caller removes the folder.
 
     Returns:
         The number of files and links.
 
     Raises:
         InvalidInput: The folder is not empty.
-        Conflict: The file system does not tell two of the names apart; `details["paths"]` names them.
+        Conflict: Two paths are the same on this file system, which ignores case; `details["paths"]` has them.
         NotFound: A part of the tree is not in this store.
         CorruptLog: A part of the tree is damaged.
         Unavailable: The folder cannot be written.
@@ -39,7 +39,7 @@ def materialise(objects: Objects, tree: str, folder: Path) -> int:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with open_descriptor(folder) as fd:
-            # Nothing of another's is written over, and what fails halfway can be removed as a whole.
+            # Only an empty folder: nothing is overwritten, and the caller can remove all of it after a failure.
             if list_names(fd, 1):
                 raise InvalidInput(f"{folder} is not empty", hint="name a folder that does not exist")
             if folds_names(fd):
@@ -73,7 +73,7 @@ def _write_below(objects: Objects, tree: bytes, fd: int) -> int:
 
 
 def folds_names(fd: int) -> bool:
-    """Whether the file system of a folder finds a file by a name of another case; tried with a file of our own."""
+    """Whether the file system of a folder ignores case. Creates a file and looks for it in upper case."""
     name = f".bough-{secrets.token_hex(16)}-a"
     os.close(os.open(name, _CREATE, 0o600, dir_fd=fd))
     try:
@@ -88,16 +88,16 @@ def folds_names(fd: int) -> bool:
 def check_folding(
     paths: Sequence[str], written: set[str], is_guarded: Callable[[str], bool] = lambda path: False
 ) -> None:
-    """Check the paths of a tree for a folder whose file system folds names.
+    """Check the paths of a tree for a folder whose file system ignores case.
 
     Args:
         paths: All paths of the tree.
-        written: Those that are written; only they are checked for guarded names.
+        written: The paths to be written; only these are checked with `is_guarded`.
         is_guarded: Returns whether a path must not be written.
 
     Raises:
-        Conflict: Two paths are one there; `details["paths"]` names them.
-        PermissionDenied: A path is there one that must not be written, such as `.GIT`.
+        Conflict: Two paths are the same on this file system; `details["paths"]` has them.
+        PermissionDenied: On this file system, a path is one that must not be written, such as `.GIT`.
     """
     names: dict[str, str] = {}
     for path in paths:

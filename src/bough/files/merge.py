@@ -1,4 +1,4 @@
-"""Merge what two sides did to a tree, path by path; texts by lines, with libgit2."""
+"""Merge the changes that two sides made to a tree, path by path, and texts line by line with libgit2."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Merged:
     """The result of a merge.
 
     Attributes:
-        tree: Ours with what theirs did.
-        conflicts: Paths that both sides changed; `tree` has one side of each.
+        tree: `ours` with the changes of `theirs`.
+        conflicts: Paths that both sides changed; for each, `tree` has the version of the preferred side.
     """
 
     tree: str
@@ -33,12 +33,12 @@ class Merged:
 def merge(
     objects: Objects, base: str | None, ours: str, theirs: str | None, *, prefer: Literal["ours", "theirs"] = "ours"
 ) -> Merged:
-    """Bring what `theirs` did to `base` into `ours`. Texts that both changed are merged by lines, up to 4 MiB.
+    """Apply the changes from `base` to `theirs` to `ours`. A text that both changed is merged by lines, up to 4 MiB.
 
     Nothing is durable until `objects.flush()`.
 
     Args:
-        prefer: Whose version of a conflicting path the tree has.
+        prefer: The side whose version of a conflicting path is taken.
 
     Raises:
         NotFound: A tree is not in this store.
@@ -53,7 +53,7 @@ def merge(
     conflicts: list[bytes] = []
     for path, (old, to) in diff_trees(objects, base_id, parse_optional(theirs)).items():
         now = our_changes[path][1] if path in our_changes else old
-        # A file where the other side has a folder, or the other way round: only a person can decide.
+        # One side has a file where the other has a folder: only a person can decide.
         blocks = to is not None and (path in our_folders or not our_paths.isdisjoint(list_parents(path)))
         if now == to:
             continue
@@ -89,7 +89,7 @@ def _merge_entry(
 
 
 def _clear_way(path: bytes, our_paths: Iterable[bytes]) -> TreeChanges:
-    """Return the removals of our files that are where a folder of this path must be, or below a file at this path."""
+    """Return the removals of our files that block a path: files where a folder above it must be, and files below it."""
     above = set(list_parents(path))
     return {ours: (None, None) for ours in our_paths if ours in above or ours.startswith(path + b"/")}
 

@@ -45,7 +45,7 @@ class TreeEntry(NamedTuple):
 
 
 class Packs:
-    """The packs in a folder, shared by all who read them. Threads may share it."""
+    """The packs in a folder. Threads may share an object of this class."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -54,7 +54,7 @@ class Packs:
         self._lock = threading.Lock()
 
     def refresh(self) -> None:
-        """List the folder again. One listing; only new packs are opened."""
+        """Read the list of packs again. Lists the folder once, and opens only new packs."""
         with self._lock:
             with os.scandir(self.folder) as entries:
                 names = {
@@ -68,11 +68,11 @@ class Packs:
                 except CorruptLog as error:
                     self.damaged[name] = error
                 except FileNotFoundError:
-                    continue  # it was joined with others after it was listed
+                    continue  # joined with other packs after the folder was listed
             self._packs = packs
 
     def list_packs(self) -> tuple[Pack, ...]:
-        """Return the packs, in no order."""
+        """Return the packs, in any order."""
         return tuple(self._packs.values())
 
     @property
@@ -108,15 +108,15 @@ class Packs:
 
 
 class Objects:
-    """The objects of a file store, and new ones that `flush` makes durable as one pack. For one thread at a time.
+    """Reads the objects of a file store and adds new ones, which `flush` makes durable as one pack. Not thread-safe.
 
-    While it is open, no collection removes an object: it stays open until the event that names a new tree is durable.
+    While it is open, no collection removes an object. Close it only after the event that names a new tree is durable.
 
     Args:
-        packs: What is there.
-        close: Called once, at the end.
-        check: Called before the first new object; raises if the store takes no more.
-        step: Called with the name of each step that lasts beyond the process; for tests.
+        packs: The packs of the store.
+        close: Called once, by `close`.
+        check: Called before the first new object; raises if the store accepts no more.
+        step: Called with the name of each step that changes the disk; for tests.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class Objects:
         self.close()
 
     def close(self) -> None:
-        """Forget new objects that were not flushed, and let collections run. Idempotent."""
+        """Discard new objects that were not flushed, and let collections run. Idempotent."""
         writer, self._writer = self._writer, None
         try:
             if writer is not None:
@@ -150,14 +150,14 @@ class Objects:
         return (self._writer is not None and oid in self._writer.positions) or oid in self._packs
 
     def put(self, kind: int, data: bytes) -> bytes:
-        """Add an object, unless it is there, and return its id.
+        """Add an object unless the store has it, and return its id.
 
         Raises:
-            Unavailable: The store takes no more objects.
+            Unavailable: The store accepts no more objects.
             OSError: The object cannot be written.
         """
         oid = hash_object(kind, data)
-        # An object that is there is never replaced, whatever has its id.
+        # An existing object is never replaced, even by other content with the same id.
         if oid not in self:
             self.put_packed(oid, pack_object(kind, data))
         return oid
@@ -172,14 +172,14 @@ class Objects:
             self.flush()
 
     def refresh(self) -> None:
-        """See what other processes have added since it was opened. One listing of the packs."""
+        """Find the objects that other processes have added. Lists the folder once."""
         self._packs.refresh()
 
     def flush(self) -> None:
         """Make the new objects durable.
 
         Raises:
-            OSError: They cannot be written; none of them is there.
+            OSError: The objects cannot be written; the store then has none of them.
         """
         writer, self._writer = self._writer, None
         if writer is None:

@@ -21,7 +21,7 @@ class KeptFile:
 
     Attributes:
         path: Its path; bytes that are not UTF-8 are surrogates, as `os.fsdecode` returns them.
-        kind: Its kind; a link's content is its target.
+        kind: The content of a link is its target.
         oid: The id of its content, 40 hexadecimal digits.
     """
 
@@ -32,10 +32,12 @@ class KeptFile:
 
 @dataclass(frozen=True, slots=True)
 class FileChange:
-    """A path that differs between two trees; `mode` if only its kind does.
+    """A path that differs between two trees.
 
     Attributes:
-        before: What was there; None if it was added. `after` likewise.
+        change: `mode` if only the kind of the file differs.
+        before: The file in the first tree; None if it was added.
+        after: The file in the second tree; None if it was removed.
     """
 
     path: str
@@ -45,7 +47,7 @@ class FileChange:
 
 
 TreeChanges: TypeAlias = dict[bytes, tuple[TreeEntry | None, TreeEntry | None]]
-"""For the path of each file that differs, its entry before and after."""
+"""The entries of each differing file before and after the change, by path."""
 
 
 def show_path(path: str) -> str:
@@ -70,7 +72,7 @@ def read_tree_id(tree: str) -> bytes:
 
 
 def diff(objects: Objects, before: str | None, after: str | None) -> list[FileChange]:
-    """Return what differs between two trees, by path. None is a tree without files.
+    """Return the differences between two trees, sorted by path. None is a tree without files.
 
     Raises:
         NotFound: A tree is not in this store.
@@ -120,7 +122,7 @@ def read(objects: Objects, tree: str, path: str) -> bytes:
 
 
 def select(objects: Objects, now: str, to: str, paths: Iterable[str]) -> str:
-    """Return the tree `now` in which some paths are as in `to`. A folder's path stands for everything below it.
+    """Return the tree `now` with some paths taken from `to`. The path of a folder selects everything below it.
 
     Raises:
         NotFound: A tree is not in this store, or neither tree has one of the paths.
@@ -138,7 +140,7 @@ def select(objects: Objects, now: str, to: str, paths: Iterable[str]) -> str:
 
 
 def leave_out(objects: Objects, now: str, to: str, paths: Iterable[str]) -> str:
-    """Return the tree `to` in which some paths are as in `now`; the opposite of `select`, for single files.
+    """Return the tree `to` with some paths taken from `now`. Unlike in `select`, each path must be a file.
 
     Raises:
         NotFound: A tree is not in this store.
@@ -155,12 +157,12 @@ def leave_out(objects: Objects, now: str, to: str, paths: Iterable[str]) -> str:
 def graft(
     objects: Objects, tree: bytes | None, changes: Mapping[bytes, tuple[TreeEntry | None, TreeEntry | None]]
 ) -> bytes:
-    """Return a tree with these paths in their new state; removals are made first, and empty folders go.
+    """Return a tree with changed paths. Removals are made first, and folders that become empty are removed.
 
     Args:
-        objects: Takes the new folders.
+        objects: Receives the new folders.
         tree: None is a tree without files.
-        changes: For each path of a file, its old and its new entry.
+        changes: The old and the new entry of each file, by path.
     """
     here: dict[bytes, TreeEntry | None] = {}
     below: dict[bytes, TreeChanges] = {}
@@ -174,7 +176,7 @@ def graft(
     for name, entry in here.items():
         if entry is None and not (name in below and name in folder and folder[name].mode == FOLDER_MODE):
             folder.pop(name, None)
-    # After the removals, since a folder may take the place of a file.
+    # After the removals, because a folder may replace a file.
     for name, inner in below.items():
         old = folder.get(name)
         child = graft(objects, old.oid if old is not None and old.mode == FOLDER_MODE else None, inner)
@@ -210,7 +212,7 @@ def _find(objects: Objects, tree: bytes, path: bytes) -> TreeEntry | None:
 
 
 def diff_trees(objects: Objects, before: bytes | None, after: bytes | None, path: bytes = b"") -> TreeChanges:
-    """Return what differs between two trees; paths begin with `path`."""
+    """Return the differences between two trees; `path` is the prefix of their paths."""
     changes: TreeChanges = {}
     if before == after:
         return changes
@@ -223,7 +225,7 @@ def diff_trees(objects: Objects, before: bytes | None, after: bytes | None, path
 
 
 def _diff_entries(objects: Objects, path: bytes, old: TreeEntry | None, new: TreeEntry | None) -> TreeChanges:
-    """Compare what two trees have at one path: files, links, folders or nothing."""
+    """Return the differences between two trees at one path, where each has a file, a link, a folder or nothing."""
     old_folder = old.oid if old is not None and old.mode == FOLDER_MODE else None
     new_folder = new.oid if new is not None and new.mode == FOLDER_MODE else None
     changes = diff_trees(objects, old_folder, new_folder, b"" if path == b"." else path + b"/")

@@ -13,7 +13,7 @@ import pytest
 
 from bough.errors import BoughError, Conflict, CorruptLog, InvalidInput, NotFound, StoreError, Unavailable
 from bough.events import PostgresEventStore
-from bough.events.draft import Append, draft, event_checksum
+from bough.events.draft import Append, encode_draft, event_checksum
 from bough.events.model import ToolReturned, UserMessage
 from bough.events.queries import migrations
 from bough.events.stores.postgres.appending import group_appends
@@ -165,7 +165,7 @@ def rows(postgres: str, schema: str) -> dict[str, int]:
 
 def test_conditional_appends_are_judged_one_after_the_other() -> None:
     a, b = new_id(), new_id()
-    plain = Append(a, draft([message()]), None, None)
+    plain = Append(a, encode_draft([message()]), None, None)
     groups = group_appends([plain, plain._replace(expected_head=1), plain, plain, plain._replace(cid=b)])
     assert [[[number for number, _ in group] for group in groups_] for groups_ in groups] == [
         [[0], [4]],

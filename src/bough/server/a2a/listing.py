@@ -1,4 +1,4 @@
-"""The list of an agent's tasks, the most recently changed first, from which pages are taken.
+"""The order of an agent's tasks in the pages of a list: the most recently changed first.
 
 Source: the A2A protocol 1.0, section 3.1.4 (list).
 """
@@ -24,7 +24,7 @@ CONTEXT: Final = "a2a_context"
 _BATCH_SIZE = 500
 
 
-class TaskPlace(NamedTuple):
+class TaskPosition(NamedTuple):
     """The position of a task in the list. Tasks with greater positions come first.
 
     Attributes:
@@ -51,33 +51,40 @@ class Selection(NamedTuple):
     context: str
 
 
-async def find_places(access: Access, agent: str, selection: Selection) -> list[TaskPlace]:
-    """Return the positions of the caller's tasks with an agent, the most recently changed first. O(tasks of the agent).
+async def list_positions(access: Access, agent: str, selection: Selection) -> list[TaskPosition]:
+    """Return the list positions of the caller's tasks for `agent`, most recently changed first. O(tasks of the agent).
 
-    The agent and the context of a task are recorded in its first event; therefore the first event of each is read.
+    The query filters by the conversation's agent. A task's own agent and context are in its first event, which is read.
     """
     store, owner = access.services.store, access.caller.owner
     parameters = {"owner": owner, "agent": agent, "state": selection.state, "after": selection.after}
 
-    def read_candidates(tables: Tables) -> list[tuple[TaskPlace, int, int]]:
+    def read_candidates(tables: Tables) -> list[tuple[TaskPosition, int, int]]:
         rows = tables.run("server.a2a_tasks", **parameters)
-        return [(TaskPlace(changed, k, UUID(bytes=id)), cid, first) for changed, k, id, cid, first in rows]
+        return [
+            (TaskPosition(changed, number, UUID(bytes=id)), cid, first_seq)
+            for changed, number, id, cid, first_seq in rows
+        ]
 
     candidates = await store.transaction((TASKS, SERVER), read_candidates, read_only=True)
-    places: list[TaskPlace] = []
+    positions: list[TaskPosition] = []
     for start in range(0, len(candidates), _BATCH_SIZE):
         batch = candidates[start : start + _BATCH_SIZE]
 
-        def select(tables: Tables, batch: list[tuple[TaskPlace, int, int]] = batch) -> list[TaskPlace]:
-            return [place for place, cid, first in batch if _is_wanted(tables, cid, first, agent, selection.context)]
+        def select(tables: Tables, batch: list[tuple[TaskPosition, int, int]] = batch) -> list[TaskPosition]:
+            return [
+                position
+                for position, cid, first_seq in batch
+                if _is_wanted(tables, cid, first_seq, agent, selection.context)
+            ]
 
-        places += await store.transaction(TASKS, select, read_only=True)
-    return places
+        positions += await store.transaction(TASKS, select, read_only=True)
+    return positions
 
 
-def _is_wanted(tables: Tables, cid: int, first: int, agent: str, context: str) -> bool:
-    """Whether the first event of a task, at seq `first`, names the agent and the context; an empty one matches any."""
-    row = tables.one("task.event", cid=cid, seq=first)
+def _is_wanted(tables: Tables, cid: int, first_seq: int, agent: str, context: str) -> bool:
+    """Whether the first event of a task names the agent and the context. An empty `context` matches any."""
+    row = tables.one("task.event", cid=cid, seq=first_seq)
     event = None if row is None else StoredEvent.of_rows([row])[0].event  # pyright: ignore[reportArgumentType]
     metadata = (event.metadata or {}) if isinstance(event, TaskChanged) else {}
     return metadata.get(AGENT) == agent and context in ("", metadata.get(CONTEXT))

@@ -31,7 +31,7 @@ from google.protobuf.struct_pb2 import Value
 from bough.errors import InvalidInput, NotFound
 from bough.events.model import ModelResponded, TextPart, UserMessage
 from bough.events.record import StoredEvent, microseconds
-from bough.server.a2a.listing import AGENT, CONTEXT, Selection, TaskPlace, find_places
+from bough.server.a2a.listing import AGENT, CONTEXT, Selection, TaskPosition, list_positions
 from bough.server.access import Access
 from bough.tasks import Task, TaskState
 from bough.tasks.state import STOPPED_STATES, TERMINAL_STATES
@@ -107,21 +107,21 @@ class AgentTasks:
         size = request.page_size or _PAGE_SIZE
         if request.status and request.status not in _STATES.values():
             return ListTasksResponse(page_size=size)  # no task of bough has this state
-        last_place = _parse_token(request.page_token)
-        places = await find_places(self._access, self._agent, _read_selection(request))
-        remaining = [place for place in places if last_place is None or place < last_place]
+        last_position = _parse_token(request.page_token)
+        positions = await list_positions(self._access, self._agent, _read_selection(request))
+        remaining = [position for position in positions if last_position is None or position < last_position]
         page = remaining[:size]
-        tasks = [task for place in page if (task := await self._read(place)) is not None]
+        tasks = [task for position in page if (task := await self._read(position)) is not None]
         # Sorted again, because a task may have changed after its position was read.
         tasks.sort(key=lambda task: task.updated_at, reverse=True)
         token = f"{page[-1].changed}.{page[-1].number}" if len(remaining) > size else ""
         a2a_tasks = [await self.describe(task) for task in tasks]
-        return ListTasksResponse(tasks=a2a_tasks, next_page_token=token, page_size=size, total_size=len(places))
+        return ListTasksResponse(tasks=a2a_tasks, next_page_token=token, page_size=size, total_size=len(positions))
 
-    async def _read(self, place: TaskPlace) -> Task | None:
+    async def _read(self, position: TaskPosition) -> Task | None:
         """Return the task at a position; None if it was deleted meanwhile."""
         try:
-            return await self._broker.poll(str(place.id))
+            return await self._broker.poll(str(position.id))
         except NotFound:
             return None
 
@@ -152,7 +152,7 @@ def _read_selection(request: ListTasksRequest) -> Selection:
     return Selection(state=state, after=after, context=request.context_id)
 
 
-def _parse_token(token: str) -> TaskPlace | None:
+def _parse_token(token: str) -> TaskPosition | None:
     """Return the position at which the previous page ended; None for the first page.
 
     Raises:
@@ -163,7 +163,7 @@ def _parse_token(token: str) -> TaskPlace | None:
     match = _PAGE_TOKEN.fullmatch(token)
     if match is None:
         raise InvalidInput("page_token is not valid", hint="use next_page_token of the previous page")
-    return TaskPlace(int(match[1]), int(match[2]), UUID(int=0))
+    return TaskPosition(int(match[1]), int(match[2]), UUID(int=0))
 
 
 def read_context_id(task: Task) -> str:

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from bough.errors import InvalidInput
 from bough.events.codec import stub
-from bough.events.draft import Draft, ImportPiece, clean_changes, draft, new_record
+from bough.events.draft import Draft, ImportPiece, clean_changes, encode_draft, new_record
 from bough.events.erasure.receipt import ErasureReceipt, Tenant
 from bough.events.integrity import Census
 from bough.events.record import (
@@ -68,7 +68,7 @@ class ModelEventStore(BaseEventStore):
         self, record: ConversationRecord | None = None, *, events: Sequence[Event] = ()
     ) -> ConversationRecord:
         """Create a root conversation. See `EventStore.create`."""
-        batch = draft(events)
+        batch = encode_draft(events)
         record = record or new_record(new_id(), self._clock.now())
         with self._open():
             # All checks precede the first change, so that an error leaves the store unchanged.
@@ -103,7 +103,7 @@ class ModelEventStore(BaseEventStore):
         expected_head: int | None = None,
     ) -> int:
         """Append all events or none. See `EventStore.append`."""
-        batch = draft(events)
+        batch = encode_draft(events)
         with self._open():
             log = self._living(cid)
             record = log.record
@@ -151,7 +151,7 @@ class ModelEventStore(BaseEventStore):
         lineage: JsonObject | None = None,
     ) -> ConversationRecord:
         """Fork by adding one record. See `EventStore.fork`."""
-        batch, id, created = draft(events), id or new_id(), self._now()
+        batch, id, created = encode_draft(events), id or new_id(), self._now()
         record = ConversationRecord(
             id=id, root=id, title=title, tags=dict(tags or {}), config=config or {}, owner=owner,
             lineage=lineage or {}, created=created, updated=created,

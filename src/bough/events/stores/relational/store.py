@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar, Unpack, get_args
 from uuid import UUID
 
 from bough.errors import CorruptLog, InvalidInput, NotFound, StoreError, Unavailable
-from bough.events.draft import Append, Draft, ForkFields, ImportPiece, draft, new_record, parse_cut, plan_fork
+from bough.events.draft import Append, Draft, ForkFields, ImportPiece, encode_draft, new_record, parse_cut, plan_fork
 from bough.events.erasure.receipt import (
     ERASURES,
     NOT_COMPACTED,
@@ -134,7 +134,7 @@ class RelationalEventStore(BaseEventStore):
         self, record: ConversationRecord | None = None, *, events: Sequence[Event] = (), owner: str | None = None
     ) -> ConversationRecord:
         """Create a root conversation. See `EventStore.create`."""
-        encoded = draft(events)
+        encoded = encode_draft(events)
         root = record or new_record(new_id(), self._clock.now())
         if owner is not None:
             root = replace(root, owner=owner)
@@ -158,7 +158,7 @@ class RelationalEventStore(BaseEventStore):
         expected_head: int | None = None,
     ) -> int:
         """Append all or none, durably. See `EventStore.append`."""
-        encoded = draft(events)
+        encoded = encode_draft(events)
         await self._prepare_followers(encoded)
         return await self._append(Append(cid, encoded, generation, expected_head))
 
@@ -239,7 +239,7 @@ class RelationalEventStore(BaseEventStore):
     async def fork(self, cid: UUID, **fields: Unpack[ForkFields]) -> ConversationRecord:
         """Fork by writing one row. See `EventStore.fork`."""
         planned, cut = plan_fork(fields, self._clock.now()), parse_cut(fields.get("at"))
-        encoded = draft(fields.get("events", ()))
+        encoded = encode_draft(fields.get("events", ()))
         await self._prepare_followers(encoded)
         is_single_statement = not self._followers.matches(encoded)
         return await self._write(

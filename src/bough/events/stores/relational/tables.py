@@ -12,7 +12,7 @@ from uuid import UUID
 
 from bough.errors import BoughError, InvalidInput
 from bough.events.blob.blob import BLOBS
-from bough.events.draft import Append, BlobRow, Draft, ForkFields, draft, new_record, parse_cut, plan_fork
+from bough.events.draft import Append, BlobRow, Draft, ForkFields, encode_draft, new_record, parse_cut, plan_fork
 from bough.events.record import ConversationRecord, DeleteMode, Lease
 from bough.events.side_tables import Follower, OnAppend, SideTables, Tables
 from bough.events.stores import faults
@@ -81,7 +81,7 @@ class RelationalTables:
         self, record: ConversationRecord | None = None, *, events: Sequence[Event] | Draft = ()
     ) -> ConversationRecord:
         """Create a root conversation. See `Tables.create`."""
-        encoded = draft(events)
+        encoded = encode_draft(events)
         with self._write("creating a conversation") as log:
             return log.create(record or new_record(new_id(), log.clock.now()), encoded)
 
@@ -94,15 +94,15 @@ class RelationalTables:
         expected_head: int | None = None,
     ) -> int:
         """Append all events or none. See `Tables.append`."""
-        encoded = draft(events)
+        encoded = encode_draft(events)
         with self._write("appending") as log:
             head = log.append(Append(cid, encoded, generation, expected_head))
-            log.flush()  # later statements of the change must see the events
+            log.flush()  # later statements of the same transaction must see the events
             return head
 
     def fork(self, cid: UUID, **fields: Unpack[ForkFields]) -> ConversationRecord:
         """Fork a conversation. See `Tables.fork`."""
-        cut, encoded = parse_cut(fields.get("at")), draft(fields.get("events", ()))
+        cut, encoded = parse_cut(fields.get("at")), encode_draft(fields.get("events", ()))
         with self._write("forking") as log:
             return log.fork(cid, cut, plan_fork(fields, log.clock.now()), encoded)
 
