@@ -1,1 +1,1 @@
-"""The event store implemented: what all databases share, one room a database, and the statements."""
+"""Implementations of the event store: the code that all databases share, one package a database, and the SQL."""

@@ -25,9 +25,9 @@ Block: TypeAlias = (
 
 
 def read_prompt(blocks: Sequence[Block], workspace: Path) -> UserMessage:
-    """Return a prompt as a message. Texts that follow each other are joined, so that `/skill` and its words are one.
+    """Return a prompt as a message. Adjacent texts are joined, so that `/skill` and its arguments are one text.
 
-    A link to a file of the workspace is a path for the tools, and any other link is its text. Nothing is fetched.
+    A link to a local file becomes its path, which tools can open; any other link stays a link. Nothing is fetched.
 
     Raises:
         InvalidInput: An image or a file is not base64, or has a type that models cannot be given.
@@ -76,7 +76,7 @@ def _name_of(uri: str | None) -> str | None:
 
 
 def _name_link(uri: str, name: str, workspace: Path) -> str:
-    """Return what the model is told of a link: a path relative to the workspace if it leads there, else the link."""
+    """Return a link as text for the model: a path, relative to the workspace if it is in there, or the link itself."""
     address = urlsplit(uri)
     if address.scheme == "file":
         path = Path(unquote(address.path))

@@ -1,4 +1,4 @@
-"""The client of `bough acp`, and what its sessions are made with. Loads nothing that runs a conversation."""
+"""The client of `bough acp`, and the setup of its sessions. Imports nothing that runs a conversation."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 
 class Editor:
-    """The client: what it can do, and what is sent to it.
+    """The connected client: its capabilities, and sending of updates and requests to it.
 
     Attributes:
-        capabilities: What it said in `initialize`; None before.
+        capabilities: The capabilities that the client declared in `initialize`; None before.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -36,7 +36,7 @@ class Editor:
 
     @property
     def shows_forms(self) -> bool:
-        """Whether it can show a form, and return what a person entered."""
+        """Whether the client can show a form and return what a person entered."""
         elicitation = None if self.capabilities is None else self.capabilities.elicitation
         return elicitation is not None and elicitation.form is not None
 
@@ -52,7 +52,7 @@ class Editor:
         )
 
     async def ask(self, method: str, params: BaseModel | JsonObject) -> JsonObject:
-        """Send a request, and wait for its answer for as long as it takes. Any answer but an object is empty.
+        """Send a request, and wait for its answer without a time limit. {} if the answer is not an object.
 
         Args:
             method: A key of `CLIENT_METHODS`.
@@ -69,14 +69,14 @@ class Editor:
 
 @dataclass(frozen=True, kw_only=True)
 class EditorSetup:
-    """What the sessions of an editor are made with.
+    """The settings and functions that create the sessions of an editor.
 
     Attributes:
         open_store: Opens the store of the conversations.
         open_broker: Opens the broker that runs the tasks of sub-agents.
         make_agent: Returns the agent of a new session.
-        make_rules: Returns the rules of a session in a folder. Those of a new session are the defaults of the agent
-            (None if it is not new, so that its recorded rules hold).
+        make_rules: Returns the rules of a session in a folder: for a new session, the defaults of its agent. The agent
+            is None for a recorded session, whose recorded rules apply.
         policy: The policy that no mode of a session may be wider than; None without one.
     """
 

@@ -24,7 +24,7 @@ class StdioFrames:
     """The transport of a connection, for the loop that creates it. Only frames are written to stdout.
 
     The streams of the process are replaced: what a program or a library prints goes to stderr, and a child reads
-    nothing. Any line but a JSON object is answered with an error, and the connection continues.
+    nothing. A line that is not a JSON object is answered with an error, and the connection continues.
     """
 
     def __init__(self) -> None:
@@ -114,7 +114,7 @@ class StdioFrames:
         self._outgoing.put((json.dumps(error, separators=(",", ":")).encode() + b"\n", self._loop.create_future()))
 
     def _put(self, message: JsonObject | None) -> None:
-        """Give a message to the loop, and wait while the loop has many to handle."""
+        """Pass a message to the event loop; wait while many messages are not handled yet."""
         putting = self._incoming.put(message)
         try:
             asyncio.run_coroutine_threadsafe(putting, self._loop).result()

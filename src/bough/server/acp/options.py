@@ -18,7 +18,7 @@ MODEL: Final = "model"
 
 
 class Mode(NamedTuple):
-    """How a policy is shown."""
+    """The name and description of a policy in an editor."""
 
     name: str
     description: str
@@ -32,7 +32,7 @@ _MODES: Final[Mapping[str, Mode]] = {
 
 
 def list_modes(recorded: Json, floor: str | None) -> schema.SessionModeState:
-    """Return the modes of a session, and its present one.
+    """Return the modes of a session, and its current mode.
 
     Args:
         recorded: The policy in the log, as JSON.
@@ -72,7 +72,7 @@ def _is_within(id: str, floor: str | None) -> bool:
 def list_options(
     conversation: AsyncConversation,
 ) -> list[schema.SessionConfigOptionSelect | schema.SessionConfigOptionBoolean]:
-    """Return the options of a session: the model. Those to choose from are the present one and the settings' one."""
+    """Return the options of a session: the model. The choices are the current model and the one in the settings."""
     present = conversation.agent.model_name or "default"
     names = dict.fromkeys(filter(None, (present, conversation.settings.model)))
     return [

@@ -1,4 +1,4 @@
-"""One session: prompts, what is shown of their runs, and the decisions that the person makes."""
+"""One session: answers prompts, shows the steps of their runs, and asks the person for decisions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class EditorSession:
     """An open conversation of a client.
 
     Attributes:
-        calls: The calls that the client was told of.
+        calls: Ids of the calls that were sent to the client.
     """
 
     def __init__(self, conversation: AsyncConversation, editor: Editor) -> None:
@@ -63,7 +63,7 @@ class EditorSession:
             await self._editor.update(self.id, update)
 
     async def prompt(self, blocks: Sequence[Block]) -> schema.PromptResponse:
-        """Send a prompt and run the agent until it has answered, the person cancels, or it asks in words.
+        """Send a prompt and run the agent until it has answered, the person cancels, or it asks a question as text.
 
         Raises:
             Conflict: Another prompt of the session is being answered.
@@ -133,7 +133,7 @@ class EditorSession:
         return str(await conversation.send_message(message))
 
     async def _watch(self, start: int) -> None:
-        """Show what was decided from seq `start` on, run the conversation, and show what happens."""
+        """Show the decisions recorded from seq `start` on, then run the conversation and show its steps."""
         conversation, steps = self.conversation, StepReader()
         async for stored in conversation.store.read(conversation.id, start, conversation.state.head):
             await self._show(steps, stored)
@@ -150,7 +150,7 @@ class EditorSession:
                     await self._editor.update(self.id, session_update)
 
     async def _decide(self) -> bool:
-        """Ask about every call that waits, and record each decision at once; False if one is not decided here."""
+        """Ask the person about each waiting call, and record the decision at once. False if a call stays undecided."""
         for id, call in dict(self.conversation.state.waiting).items():
             kind = str(call.get("kind") or "approval")
             try:
@@ -243,7 +243,7 @@ def _read_object(value: JsonObject, name: str) -> JsonObject:
 
 
 def _read_edited(answer: JsonObject) -> JsonObject | None:
-    """Return the arguments by which the person replaced the call's; None if they are unchanged.
+    """Return the arguments with which the person replaced those of the call; None if they are unchanged.
 
     Raises:
         InvalidInput: They are not an object.

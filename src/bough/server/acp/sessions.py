@@ -1,4 +1,4 @@
-"""The sessions of an ACP client: conversations of the store, made, opened, listed and forked."""
+"""The sessions of an ACP client: creates, opens, lists and forks conversations of the store."""
 
 from __future__ import annotations
 
@@ -85,13 +85,13 @@ class EditorSessions:
         return schema.LoadSessionResponse(**self._describe(session))
 
     async def resume(self, request: schema.ResumeSessionRequest) -> schema.ResumeSessionResponse:
-        """Open a conversation without sending what it has."""
+        """Open a conversation without sending its messages and calls."""
         _refuse_servers(request.mcp_servers)
         session = await self._find(request.session_id)
         return schema.ResumeSessionResponse(**self._describe(session))
 
     async def fork(self, request: schema.ForkSessionRequest) -> schema.ForkSessionResponse:
-        """Fork a conversation at its end, or where `_meta` says; see `_read_fork`."""
+        """Fork a conversation at its end, or at the event in `_meta`; see `_read_fork`."""
         _refuse_servers(request.mcp_servers)
         source = await self._find(request.session_id)
         options = await _read_fork(source.conversation, request.field_meta or {})
@@ -99,9 +99,9 @@ class EditorSessions:
         return schema.ForkSessionResponse(session_id=session.id, **self._describe(session))
 
     async def list(self, request: schema.ListSessionsRequest) -> schema.ListSessionsResponse:
-        """Return a page of conversations, those that changed last first; with `cwd`, those of that folder.
+        """Return a page of conversations, the most recently changed first; with `cwd`, only those of this folder.
 
-        A page of a folder may be empty and have a next one: a page of the store is read for each page.
+        With `cwd`, a page may be empty although a next one exists, because each request filters one page of the store.
         """
         page = await self._store.list(None, request.cursor, _PAGE_SIZE)
         folder = None if request.cwd is None else _parse_folder(request.cwd, must_exist=False)
@@ -111,7 +111,7 @@ class EditorSessions:
         return schema.ListSessionsResponse(sessions=sessions, next_cursor=page.next_cursor)
 
     async def close(self, request: schema.CloseSessionRequest) -> schema.CloseSessionResponse:
-        """Stop the run of a session, and close it. A session that is not open is closed already."""
+        """Stop the run of a session, and close it. Does nothing if the session is not open."""
         session = self._open.pop(_parse_id(request.session_id), None)
         if session is not None:
             await session.aclose()
@@ -250,10 +250,10 @@ def _parse_folder(text: str, *, must_exist: bool = True) -> Path:
 
 
 def _refuse_servers(servers: list[Any] | None) -> None:
-    """Refuse the MCP servers that a client hands over, rather than leave them out silently.
+    """Refuse the MCP servers of a client instead of ignoring them silently.
 
     Raises:
-        InvalidInput: There are some.
+        InvalidInput: The client names an MCP server.
     """
     if servers:
         raise InvalidInput(
@@ -269,7 +269,7 @@ async def _read_fork(conversation: AsyncConversation, meta: Mapping[str, Any]) -
     workspace: `shared`, `copy` or `worktree`. `claudeCode.rewindTo` is the id of the first message that is left out.
 
     Raises:
-        InvalidInput: A value has another form, or both places are named.
+        InvalidInput: A value has another form, or both events are set.
         NotFound: The conversation has no such event.
     """
     ours, theirs = _read_object(meta, "bough"), _read_object(meta, "claudeCode")

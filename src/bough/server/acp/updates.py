@@ -32,14 +32,14 @@ _KINDS: Final[Mapping[str, ToolKind]] = {
 }
 _TITLE_CHARACTERS: Final = 100
 _SHOWN_CHARACTERS: Final = 20_000
-"""The most of a result that an editor shows; the log has all of it."""
+"""Maximum length of a result in an editor; the log has the complete result."""
 
 
 def convert_step(step: Step, workspace: Path, calls: set[str]) -> Iterator[Update]:
     """Yield the updates of a step; none for a step that ACP shows otherwise, or not at all.
 
     Args:
-        calls: The calls that the client was told of. Calls of the step are added.
+        calls: Ids of the calls that were sent to the client. Calls of the step are added.
     """
     match step:
         case TextStep(response=response, text=text):
@@ -86,7 +86,7 @@ def describe_call(tool: str, arguments: JsonObject, workspace: Path) -> dict[str
 
 
 def name_call(tool: str, arguments: JsonObject) -> str:
-    """Return a call on one line: the tool, and the command or path that says most of it."""
+    """Return a call on one line: the tool, and its command or path."""
     names = (*COMMAND_NAMES, "script_path", "expression", *CODE_NAMES, *PATH_NAMES)
     subject = next((arguments[name] for name in names if name in arguments), None)
     text = "" if subject is None else join_command(subject)
@@ -113,7 +113,7 @@ def _text_content(text: str) -> schema.ContentToolCallContent:
 
 
 def _show_change(tool: str, arguments: JsonObject, path: Path) -> schema.FileEditToolCallContent | None:
-    """Return what a call changes in a file; None if it changes none, or its arguments are incomplete."""
+    """Return the change that a call makes to a file; None if it changes no file or lacks arguments."""
     names = {"write_file": (None, "content"), "edit_file": ("old", "new")}.get(tool)
     if names is None:
         return None

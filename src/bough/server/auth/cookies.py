@@ -30,7 +30,7 @@ def read_session(connection: HTTPConnection) -> str | None:
 
 
 def require_private(connection: HTTPConnection) -> None:
-    """Check that nobody on the way can read the key of a sign-in, and the cookie that it returns.
+    """Check that nobody on the network can read the key of a sign-in, and the cookie that it returns.
 
     Raises:
         PermissionDenied: The connection is plain HTTP to another machine.
@@ -42,7 +42,7 @@ def require_private(connection: HTTPConnection) -> None:
 
 
 def set_session(connection: HTTPConnection, response: Response, text: str) -> None:
-    """Have the browser send a session's key with every request to this server, and to no other."""
+    """Set the cookie with a session's key, which the browser then sends with every request to this server only."""
     is_secure = _is_secure(connection)
     name = _SECURE_COOKIE if is_secure else _LOOPBACK_COOKIE
     response.set_cookie(
@@ -51,7 +51,7 @@ def set_session(connection: HTTPConnection, response: Response, text: str) -> No
 
 
 def clear_session(connection: HTTPConnection, response: Response) -> None:
-    """Have the browser forget the session's key."""
+    """Delete the cookie with the session's key."""
     is_secure = _is_secure(connection)
     name = _SECURE_COOKIE if is_secure else _LOOPBACK_COOKIE
     response.delete_cookie(name, httponly=True, secure=is_secure, samesite="strict")

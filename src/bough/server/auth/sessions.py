@@ -41,7 +41,7 @@ async def open_session(store: EventStore, caller: Caller) -> BrowserSession:
 
     def add(tables: Tables) -> datetime:
         now = tables.now()
-        # Dropped before they are counted: what has ended takes no place.
+        # Before the sessions are counted: those that have ended do not count.
         tables.run("server.drop_ended_sessions", parent=caller.key, now=now, idle_since=now - IDLE // _MICROSECOND)
         count_row = tables.one("server.count_sessions", parent=caller.key)
         if count_row is not None and count_row[0] >= _MAX_SESSIONS:

@@ -26,7 +26,7 @@ PATH = "/mcp"
 
 
 class _Stream:
-    """A response whose end is sent here if the library omits it: the disconnect it was told of may not be real."""
+    """Sends the end of a response if the library omits it, which it does after a disconnect that is only reported."""
 
     def __init__(self, send: Send) -> None:
         self._send = send

@@ -63,7 +63,7 @@ class McpFiles(ABC):
             return _describe(await conversation.diff(arguments.start, arguments.stop, **options))
 
     async def restore_files(self, arguments: RestoreFilesArguments, progress: object) -> JsonObject:
-        """Take back what a conversation did to its files after an event, or bring it back."""
+        """Undo what a conversation did to its files after an event, or take back the last restore."""
         if arguments.redo == (arguments.at is not None):
             raise InvalidInput("give `at` or `redo`", hint="`redo` brings back what the last restore changed")
         async with self.open_files(arguments.conversation, writes=True) as conversation:
@@ -73,7 +73,7 @@ class McpFiles(ABC):
             return _describe(await conversation.restore(arguments.at, **options))
 
     async def apply_files(self, arguments: ApplyFilesArguments, progress: object) -> JsonObject:
-        """Bring what another conversation did to its files into the files of a conversation."""
+        """Apply the changes of another conversation's files to the files of a conversation."""
         options: Any = arguments.model_dump(include={"paths", "conflicts", "dry_run"})
         async with (
             self.open_files(arguments.conversation, writes=True) as conversation,

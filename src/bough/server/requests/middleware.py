@@ -252,7 +252,7 @@ async def _discard(receive: Receive) -> None:
 
 
 def _has_two_lengths(scope: Scope) -> bool:
-    """Whether a request has both headers for the length of its body; a proxy may use the other one."""
+    """Whether a request has both headers for the length of its body; bough and a proxy could use different ones."""
     headers: list[tuple[bytes, bytes]] = scope["headers"]
     return {b"content-length", b"transfer-encoding"} <= {name for name, _ in headers}
 
