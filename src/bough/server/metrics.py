@@ -47,7 +47,7 @@ class Metrics:
         self.cache_bytes = Gauge("bough_cache_bytes", "Bytes of folded conversations in memory.", **options)
         self.cache_hits = Counter("bough_cache_hits_total", "Conversations that were in memory.", **options)
         self.cache_misses = Counter("bough_cache_misses_total", "Conversations that had to be folded.", **options)
-        self.store_up = Gauge("bough_store_up", "Whether the store answered last.", **options)
+        self.store_up = Gauge("bough_store_up", "Whether the store answered the latest check.", **options)
 
     def count_request(self, route: str, method: str, status: int, seconds: float) -> None:
         """Count one finished request."""

@@ -134,8 +134,10 @@ class Replies:
         state = reply.state or await self._read_state(conversation)
         while True:
             _require_head(state, reply.expected_head)
+            # Before the `try`: a conflict with a running task is final, and reading the log again cannot solve it.
+            needs_task = reply.start and await self._needs_task(conversation, reply)
             try:
-                if reply.start and await self._needs_task(conversation, reply):
+                if needs_task:
                     return await self._submit_run(conversation, reply, state)
                 task_id = await self._store.change(
                     lambda tables, state=state: self._record(tables, conversation, reply, state)

@@ -99,7 +99,10 @@ async def search_conversations(query: Annotated[ConversationSearch, Query()], ac
     if query.since is not None:
         raise InvalidInput("since: only with q", hint="to list conversations, use updated_after")
     page, live = await list_records(query, access)
-    items = [await _make_list_item(access, record, full=query.full, running=record.id in live) for record in page.items]
+    if query.full:
+        items = [(await info_of_record(access, record)).model_dump(mode="json") for record in page.items]
+    else:
+        items = [summarize(record, running=record.id in live) for record in page.items]
     return answer_page(items, page.next_cursor)
 
 
@@ -270,12 +273,6 @@ def answer_made(response: Response, record: ConversationRecord, *, is_new: bool,
         response.status_code = 200
         if keyed:
             response.headers["Idempotency-Replayed"] = "true"
-
-
-async def _make_list_item(access: Access, record: ConversationRecord, *, full: bool, running: bool) -> JsonObject:
-    if full:
-        return (await info_of_record(access, record)).model_dump(mode="json")
-    return summarize(record, running=running)
 
 
 async def _info_or_none(access: Access, id: UUID) -> ConversationInfo | None:

@@ -183,7 +183,7 @@ def store_error(url: str, error: BaseException) -> BoughError:
         case OperationalError() | errors.AdminShutdown():
             return StoreError(
                 f"{where}: the server cannot be reached, or the connection was lost ({str(error).strip()})",
-                hint="check that it runs, then repeat: what was written is found by its event ids, none is doubled",
+                hint="check that it runs, then repeat: written events are found by their ids, and not written twice",
                 details={"outcome": "unknown", "transient": True},
             )
         case _:
@@ -194,7 +194,7 @@ def make_timeout_error(url: str, seconds: float = ANSWER_SECONDS) -> Unavailable
     """Return the error for a missing answer: the statement may or may not have been applied."""
     return Unavailable(
         f"{hide_password(url)}: the server did not answer within {seconds:.0f} s",
-        hint="repeat: what was written is found by its event ids, none is doubled",
+        hint="repeat: written events are found by their ids, and not written twice",
         details={"outcome": "unknown", "transient": True},
     )
 
