@@ -36,7 +36,7 @@ ATTRIBUTES = frozenset({
 })  # fmt: skip
 WORDS_OF_MACROS = frozenset({
     "You", "Edit", "and", "run", "from", "here", "Fork", "beside", "More", "Show", "all", "lines", "Thought", "change",
-    "changes", "Result", "Arguments", "none", "Nov", "open", "coder",
+    "changes", "Result", "Arguments", "none", "Nov", "open", "coder", "Raise",
 })  # fmt: skip
 """Labels that each row of a macro has, the agent of all rows, and parts of dates: nobody looks for them."""
 

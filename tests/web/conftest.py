@@ -104,7 +104,7 @@ def page(new_page: NewPage, browser_thread: BrowserThread) -> Page:
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """A server without keys, for the tests of one module."""
-    with open_site(tmp_path_factory.mktemp("site")) as site:
+    with open_site(tmp_path_factory.mktemp("site"), keep_files=True) as site:
         yield site
 
 

@@ -124,6 +124,7 @@ def open_site(
     server: dict[str, Any] | None = None,
     steps: int = 2000,
     answer: Callable[[Asked], Any] = follow_message,
+    keep_files: bool = False,
 ) -> Generator[Site]:
     """Serve with a home in `folder`.
 
@@ -132,9 +133,12 @@ def open_site(
         server: Fields of the server's settings.
         steps: The maximum number of requests to the model.
         answer: What the model does with each of them.
+        keep_files: Whether the files of workspaces are kept at events.
     """
     options: dict[str, Any] = {} if store is None else {"store": store}
-    settings = Settings.load(home=folder / "home", env=env or {}, cwd=folder, policy="allow", **options)
+    settings = Settings.load(
+        home=folder / "home", env=env or {}, cwd=folder, policy="allow", keep_files=keep_files, **options
+    )
     running = Running(settings, ServerSettings(shutdown_seconds=5, **(server or {})), [make_agent(steps, answer)])
     mount(running.app)
     with running:

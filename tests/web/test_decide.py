@@ -261,3 +261,23 @@ def test_calls_of_another_tenant_are_neither_shown_nor_decided(folder: Path) -> 
             forked = stranger.post("/do/fork", data={"id": id, "at": "1", **fields}, headers=headers)
             assert forked.status_code == 404
             assert site.call(lambda services: services.store.get(UUID(id))).status == "waiting_for_confirmation"
+
+
+def test_decisions_of_lately_name_the_call_and_who_decided(page: Page, site: Site) -> None:
+    decided = []
+    for decision in ("approve", "reject"):
+        id = site.start_waiting(f"run printf {decision}")
+        (ask,) = site.client.get(f"/api/approvals?conversation={id}").json()["items"]
+        answer = site.client.post(
+            f"/api/conversations/{id}/approvals/{ask['tool_call_id']}", json={"decision": decision, "run": False}
+        )
+        assert answer.status_code == 200, answer.text
+        decided.append(id)
+    site.run(decided[0])
+    fork = site.fork(decided[0])
+    page.goto(f"{site.url}/approvals")
+    past = page.locator(".past li")
+    expect(past.first).to_contain_text("run_command")
+    expect(past.first).to_contain_text("rejected by")
+    expect(past.filter(has_text="printf approve")).to_contain_text("approved by")
+    assert past.filter(has_text="printf approve").count() == 1, fork

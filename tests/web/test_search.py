@@ -23,7 +23,21 @@ from .site import Site
 GOLDEN = Path(__file__).parents[1] / "golden" / "events"
 KINDS = sorted(get_args(part)[0].__name__ if get_args(part) else part.__name__ for part in get_args(get_args(Event)[0]))
 LABELS = frozenset(
-    {"Edit", "from", "here", "Fork", "beside", "More", "Show", "lines", "Thought", "Result", "Arguments", "open"}
+    {
+        "Edit",
+        "from",
+        "here",
+        "Fork",
+        "beside",
+        "More",
+        "Show",
+        "lines",
+        "Thought",
+        "Result",
+        "Arguments",
+        "Raise",
+        "open",
+    }
 )
 """Words that are in each row of a macro, so that nobody looks for them."""
 

@@ -109,14 +109,22 @@ def estimate_named_cost(
     provider: str, name: str, prices: Mapping[str, Price], *, input_tokens: int, output_tokens: int
 ) -> float | None:
     """Return what `estimate_cost` returns, for the model of a provider by its name."""
-    # Looked up with a response, like the cost of a real one: the price list also has rules for the names of a provider.
-    response = ModelResponse(
-        parts=[],
-        usage=RequestUsage(input_tokens=input_tokens, output_tokens=output_tokens),
-        model_name=name,
-        provider_name=provider or None,
-    )
-    return _calculate_cost(response, prices)
+    return _calculate_cost(_make_response(provider, name, input_tokens, output_tokens), prices)
+
+
+def find_context_window(provider: str, name: str) -> int | None:
+    """Return how many tokens a request to a model may have, as the price list tells; None if it does not."""
+    try:
+        return _make_response(provider, name, 1, 1).cost().model.context_window
+    except (LookupError, AssertionError):  # genai-prices raises these for an unknown model
+        return None
+
+
+def _make_response(provider: str, name: str, input_tokens: int, output_tokens: int) -> ModelResponse:
+    """Return a response to look a model up with, as for the cost of a real one."""
+    # The price list has rules for the names of a provider, and only a response passes through them.
+    usage = RequestUsage(input_tokens=input_tokens, output_tokens=output_tokens)
+    return ModelResponse(parts=[], usage=usage, model_name=name, provider_name=provider or None)
 
 
 DEFAULT_OUTPUT_TOKENS = 8_192

@@ -323,7 +323,15 @@ def _describe_pause(event: JsonObject) -> LineRow:
 def _describe_limit(event: JsonObject) -> LineRow:
     name = read_text(event, "limit").replace("_", " ")
     value, bound = read_number(event, "value") or 0.0, read_number(event, "bound") or 0.0
-    return _line(event, "alert", f"{value:g} of {bound:g} {name}", label="Limit reached", tone="warn")
+    return _line(
+        event,
+        "alert",
+        f"{value:g} of {bound:g} {name}",
+        label="Limit reached",
+        tone="warn",
+        page="limits",
+        page_label="Raise limit",
+    )
 
 
 def _describe_stuck(event: JsonObject) -> LineRow:

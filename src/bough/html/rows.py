@@ -22,7 +22,9 @@ MAX_FIELD_CHARS = 8192
 """A longer field is cut on the timeline; the event's own page shows all of it."""
 
 
-_UNSEEN_FIELDS: Final = frozenset({"seq", "seqs", "moment", "turn", "icon", "at", "link", "has_result"})
+_UNSEEN_FIELDS: Final = frozenset(
+    {"seq", "seqs", "moment", "turn", "icon", "at", "link", "page", "page_label", "has_result"}
+)
 """Fields that say where a row is and how it looks; a search for `run` must not find each row with that icon."""
 
 
@@ -152,6 +154,7 @@ class LineRow(Row):
         body: What unfolds; a JSON value if it is not a text.
         at: An event of this conversation that the row links to.
         link: An address of the page that the row links to, relative to the site.
+        page: A page of the conversation on which a person does something about the event, with its label.
     """
 
     icon: str
@@ -162,6 +165,8 @@ class LineRow(Row):
     body: Json = None
     at: int | None = None
     link: str = ""
+    page: str = ""
+    page_label: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

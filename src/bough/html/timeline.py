@@ -16,6 +16,7 @@ from bough.html.fields import (
     read_object,
     read_objects,
     read_text,
+    read_texts,
 )
 from bough.html.lines import describe_line, describe_task
 from bough.html.markup import count_changed_lines
@@ -44,15 +45,21 @@ class TurnTotals:
     """What a turn took.
 
     Attributes:
+        start: The seq of its first event; `stop` is the one after its last.
         cost_usd: None if no response tells its cost.
-        files: Lines added and removed in each file, as far as edits tell.
+        files: Lines added and removed in each file, as far as edits tell; 0 for a file that a command changed.
+        are_kept: Whether the files of before and after its steps were kept, so that they can be compared and restored.
     """
+
+    start: int = 0
+    stop: int = 0
 
     steps: int = 0
     tokens: int = 0
     cost_usd: float | None = None
     seconds: float | None = None
     files: Mapping[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
+    are_kept: bool = False
 
     @property
     def added(self) -> int:
@@ -129,7 +136,7 @@ def group_turns(rows: Iterable[Row], first_number: int) -> list[TurnPart]:
     return parts
 
 
-def add_up(events: Iterable[JsonObject]) -> TurnTotals:
+def add_up(events: Sequence[JsonObject]) -> TurnTotals:
     """Return the totals of the events of one turn. Edits count if their calls returned."""
     steps = tokens = 0
     cost: float | None = None
@@ -161,7 +168,28 @@ def add_up(events: Iterable[JsonObject]) -> TurnTotals:
                 pass
     # From the message to the last event: what a reader waited, tools and approvals included.
     seconds = None if first is None or last is None else (last - first).total_seconds()
-    return TurnTotals(steps=steps, tokens=tokens, cost_usd=cost, seconds=seconds, files=files)
+    kept_paths = _list_kept_paths(events)
+    # Calls may name a file by its whole path, but kept files are named by their paths in the workspace.
+    for path in kept_paths or ():
+        if path not in files and not any(edited.endswith(f"/{path}") for edited in files):
+            files[path] = (0, 0)
+    return TurnTotals(
+        start=read_count(events[0], "seq") if events else 0,
+        stop=read_count(events[-1], "seq") + 1 if events else 0,
+        steps=steps,
+        tokens=tokens,
+        cost_usd=cost,
+        seconds=seconds,
+        files=files,
+        are_kept=kept_paths is not None,
+    )
+
+
+def _list_kept_paths(events: Sequence[JsonObject]) -> list[str] | None:
+    """Return the paths that tools changed, as the log names them when it keeps files; None if no files were kept."""
+    kept = [event for event in events if event.get("kind") == "FilesKept" and event.get("by") == "tool"]
+    trees = [event for event in kept if isinstance(event.get("tree"), str)]
+    return [path for event in trees for path in read_texts(event, "paths")] if trees else None
 
 
 def _read_edit(event: JsonObject) -> tuple[str, int, int] | None:

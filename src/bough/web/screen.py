@@ -14,7 +14,7 @@ from starlette.datastructures import FormData, QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
 
-from bough.errors import NotFound
+from bough.errors import InvalidInput, NotFound
 from bough.server.access import Access
 from bough.server.auth.caller import Role
 from bough.types import JsonObject
@@ -60,6 +60,24 @@ class Visit:
         """Return a field of the form without surrounding blanks; empty if it is missing or a file."""
         value = self.form.get(name, "")
         return value.strip() if isinstance(value, str) else ""
+
+    def read_field(self, name: str) -> str:
+        """Return a field of the form, or of the address if there is no form; empty if it is missing or a file."""
+        value = self.form.get(name) if self.form else self.query.get(name)
+        return value if isinstance(value, str) else ""
+
+    def read_seq(self, name: str) -> int | None:
+        """Return a seq or a number of the form or the address; None if it is missing.
+
+        Raises:
+            InvalidInput: It is not a number.
+        """
+        text = self.read_field(name)
+        if not text:
+            return None
+        if not (text.isascii() and text.isdigit() and len(text) < 16):
+            raise InvalidInput(f"{name}: not a number", hint="give the number of an event or a turn")
+        return int(text)
 
     def change_query(self, **changes: str | None) -> str:
         """Return the query of this address with some parameters replaced, or removed if None. Begins at page one."""

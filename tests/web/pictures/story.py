@@ -87,7 +87,10 @@ _STEPS: Mapping[str, Sequence[Any]] = {
         ),
         "The loader reads the amounts, and every report uses it. `total()` still has to drop its own refunds.",
     ],
-    CLEAN: [tool_call("run_command", command="rm -r staging/2024 && du -sh staging")],
+    CLEAN: [
+        tool_call("run_command", command="rm -r staging/2024 && du -sh staging"),
+        "The staging tables of last year are gone.",
+    ],
     PORT: [tool_call("read_file", path="settings.toml"), RuntimeError("the model's server closed the connection")],
     WEEKLY: ["Sales are up **4 %** on last week; the north grew most."],
 }
@@ -124,6 +127,10 @@ def tell_story(site: Site) -> Stories:
     fork = site.fork(done, at=head, title="Correct it in the loader instead")
     site.say(fork, LOADER)
     copy = site.fork(done, title="And write the test")
+    for decision, title in (("approve", "Clean up the drafts"), ("reject", "Clean up the exports")):
+        decided = site.start_waiting(CLEAN, title=title)
+        (ask,) = site.client.get(f"/api/approvals?conversation={decided}").json()["items"]
+        site.client.post(f"/api/conversations/{decided}/approvals/{ask['tool_call_id']}", json={"decision": decision})
     waiting = site.start_waiting(CLEAN, title="Clean up staging")
     site.start_waiting(CLEAN, title="Clean up the archive")
     (ask,) = site.client.get(f"/api/approvals?conversation={waiting}").json()["items"]

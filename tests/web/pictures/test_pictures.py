@@ -27,6 +27,9 @@ SCREENS: Mapping[str, Callable[[Stories], str]] = {
     "timeline": lambda story: f"/c/{story['done']}?turn=2",
     "timeline-failed": lambda story: f"/c/{story['failed']}",
     "fork": lambda story: f"/c/{story['done']}/fork?at={story['message']}&edit=1",
+    "files": lambda story: f"/c/{story['fork']}/files?from={story['message']}",
+    "restore": lambda story: f"/c/{story['fork']}/restore?from={story['message']}",
+    "limits": lambda story: f"/c/{story['done']}/limits",
     "tree": lambda story: f"/c/{story['fork']}/tree",
     "compare": lambda story: f"/c/{story['done']}/compare/{story['fork']}",
     "approvals": lambda story: "/approvals",
@@ -49,7 +52,7 @@ _FREEZE = """() => {
 
 @pytest.fixture(scope="module")
 def story_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with open_site(tmp_path_factory.mktemp("pictures"), answer=follow_story) as site:
+    with open_site(tmp_path_factory.mktemp("pictures"), answer=follow_story, keep_files=True) as site:
         yield site
 
 

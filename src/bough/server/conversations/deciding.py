@@ -4,21 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from datetime import datetime
+from typing import Any, Literal, cast
 from uuid import UUID
 
 from bough.conversation import State
 from bough.conversation.run.waiting.decision import CallDecision, choose_answer, choose_approved, choose_rejected
 from bough.conversation.run.waiting.decision import decide as decide_calls
 from bough.errors import Conflict, InvalidInput, NotFound
-from bough.events.model import StateChanged, ToolRejected
-from bough.events.record import ConversationRecord
+from bough.events.model import StateChanged, ToolCalled, ToolRejected
+from bough.events.record import ConversationFilter, ConversationRecord, StoredEvent
 from bough.server.access import Access
 from bough.server.bodies.base import stamp
 from bough.server.conversations.conversation import find_max_result_chars, open_conversation
 from bough.types import JsonObject
 
 _DECIDED_BY = "decided by "
+_RECENT_CONVERSATIONS = 20
+_RECENT_EVENTS = 40
+"""How many events of a conversation are looked at for decisions of lately."""
+
+_KINDS_OF_DECISIONS = ("ToolCalled", "ToolRejected", "StateChanged")
+_NOT_PEOPLE = frozenset({"policy", "hook", "allow-list"})
+"""What a rejection names as its author if no person made it."""
 
 
 async def decide(
@@ -135,3 +143,68 @@ async def _find_decision(access: Access, id: UUID, call: str) -> dict[str, Any] 
             case _:
                 continue
     return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PastDecision:
+    """A decision of a person on a call.
+
+    Attributes:
+        arguments: Empty if the call was not read.
+    """
+
+    conversation: UUID
+    title: str | None
+    seq: int
+    tool: str
+    arguments: JsonObject
+    by: str
+    decision: Literal["approve", "reject"]
+    moment: datetime
+
+
+async def list_decided(access: Access, limit: int) -> list[PastDecision]:
+    """Return the latest decisions in the conversations that changed last, newest first.
+
+    Reads at most 40 events of each of 20 conversations: a decision before them is in its timeline only.
+    """
+    page = await access.store.list(ConversationFilter(), None, _RECENT_CONVERSATIONS, "updated_desc")
+    decisions = [decision for record in page.items for decision in await _list_decided_in(access, record)]
+    return sorted(decisions, key=lambda decision: decision.moment, reverse=True)[:limit]
+
+
+async def _list_decided_in(access: Access, record: ConversationRecord) -> list[PastDecision]:
+    """Return the decisions in a conversation's own latest events, newest first."""
+    # A fork shows its source's events, too; their decisions are listed once, with their owner.
+    start = max(record.base, record.head - _RECENT_EVENTS)
+    decisions: list[PastDecision] = []
+    calls: dict[str, tuple[str, JsonObject]] = {}
+
+    def add(stored: StoredEvent, call: tuple[str, JsonObject], by: str, decision: Literal["approve", "reject"]) -> None:
+        tool, arguments = call
+        decisions.append(
+            PastDecision(
+                conversation=record.id,
+                title=record.title,
+                seq=stored.seq,
+                tool=tool,
+                arguments=arguments,
+                by=by,
+                decision=decision,
+                moment=stored.ts,
+            )
+        )
+
+    async for stored in access.store.read(record.id, start, record.head, reverse=True, kinds=_KINDS_OF_DECISIONS):
+        match event := stored.event:
+            case ToolCalled():  # a call starts after its approval, so it is read before
+                calls[event.tool_call_id] = event.tool, event.arguments
+            case ToolRejected() if event.by not in _NOT_PEOPLE:
+                add(stored, (event.tool, {}), event.by, "reject")
+            case StateChanged() if isinstance(approved := event.changes.get("approved"), list):
+                by = (event.reason or "").removeprefix(_DECIDED_BY)
+                for id in cast("list[Any]", approved):
+                    add(stored, calls.get(str(id), ("", {})), by, "approve")
+            case _:
+                continue
+    return decisions

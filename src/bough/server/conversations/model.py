@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from uuid import UUID
 
 from pydantic_ai.models import Model
 
 from bough.agents.spec import AgentSpec
-from bough.agents.usage import estimate_named_cost
+from bough.agents.usage import estimate_named_cost, find_context_window
 from bough.conversation.agent import require_prices, resolve_spec, resolve_spec_model
 from bough.conversation.fork.model_key import is_same_recipient
 from bough.conversation.log.state import State
 from bough.errors import Conflict
-from bough.events.model import StateChanged
+from bough.events.model import ModelResponded, StateChanged
+from bough.events.record import ConversationRecord
 from bough.guard import limits_from_json
 from bough.server.access import Access
 from bough.server.auth.sealed import MODEL_KEY
@@ -34,6 +36,23 @@ def estimate_next_request(state: State, prices: Mapping[str, Price]) -> float | 
     answer = state.own.output_tokens // max(1, state.own.requests)
     sent = state.request_tokens + answer
     return estimate_named_cost(provider, name, prices, input_tokens=sent, output_tokens=answer)
+
+
+def describe_context(state: State) -> tuple[int, int | None]:
+    """Return how many tokens the latest request had, and how many the model takes; None if that is not known."""
+    provider, _, name = str(state.agent.get("model") or "").rpartition(":")
+    return state.request_tokens, find_context_window(provider, name) if name else None
+
+
+async def find_cached(access: Access, record: ConversationRecord, state: State) -> datetime | None:
+    """Return when the provider last cached what the next request begins with; None if it has not. Reads one event."""
+    if state.responded is None:
+        return None
+    async for stored in access.store.read(record.id, state.responded, state.responded + 1):
+        event = stored.event
+        if isinstance(event, ModelResponded) and event.usage.cache_read_tokens + event.usage.cache_write_tokens:
+            return stored.ts
+    return None
 
 
 async def change_model(access: Access, id: UUID, model: str, base_url: str | None, api_key: str | None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from bough.web.screen import Action, HtmlPart, WebScreen
-from bough.web.screens import approvals, compare, conversations, event, fork, new, timeline, tree
+from bough.web.screens import approvals, compare, conversations, event, files, fork, limits, new, timeline, tree
 
 SCREENS: Final[tuple[WebScreen, ...]] = (
     conversations.SCREEN,
@@ -13,6 +13,9 @@ SCREENS: Final[tuple[WebScreen, ...]] = (
     timeline.SCREEN,
     event.SCREEN,
     fork.SCREEN,
+    files.DIFF,
+    files.RESTORE,
+    limits.SCREEN,
     tree.SCREEN,
     compare.SCREEN,
     approvals.LIST,
@@ -20,7 +23,15 @@ SCREENS: Final[tuple[WebScreen, ...]] = (
 )
 """Every screen of the page."""
 
-ACTIONS: Final[tuple[Action, ...]] = (new.START, fork.FORK, approvals.DECIDE, compare.GRAFT, *timeline.ACTIONS)
+ACTIONS: Final[tuple[Action, ...]] = (
+    new.START,
+    fork.FORK,
+    approvals.DECIDE,
+    compare.GRAFT,
+    limits.CHANGE,
+    *files.ACTIONS,
+    *timeline.ACTIONS,
+)
 """Every form of the page."""
 
 PARTS: Final[tuple[HtmlPart, ...]] = (compare.CHOOSE, compare.CHOOSE_OTHER, *timeline.PARTS)

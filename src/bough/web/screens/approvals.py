@@ -10,14 +10,19 @@ from typing import Any, Literal, TypeAlias, cast
 from uuid import UUID
 
 from bough.errors import BoughError, Conflict, InvalidInput, NotFound, Stale
+from bough.html.fields import find_subject
 from bough.html.numbers import count_of, format_age, parse_moment
 from bough.server.bodies.tasks import CallAnswer
 from bough.server.bounds.etag import format_tag
+from bough.server.conversations.deciding import PastDecision, list_decided
 from bough.server.routes.approvals import ApprovalQuery, WaitingApproval, decide_call, decide_together, list_waiting
 from bough.types import Json, JsonObject
 from bough.web.screen import Action, Visit, WebScreen, parse_body
 
 _PAGE = 50
+_PAST = 8
+"""How many decisions of lately the screen shows."""
+
 _WORDS: Mapping[str, str] = {"approve": "Approved", "reject": "Rejected"}
 Decision: TypeAlias = Literal["approve", "reject", "answer"]
 _BUTTONS: Mapping[str, Decision] = {"approve": "approve", "edit": "approve", "reject": "reject", "answer": "answer"}
@@ -65,6 +70,7 @@ async def _read_list(visit: Visit) -> dict[str, Any]:
     return {
         "title": "Approvals",
         "asks": asks,
+        "past": [_describe_past(visit, decision) for decision in await list_decided(visit.access, _PAST)],
         "outcomes": _read_outcomes(visit),
         "decided": count_of(int(decided), "call") if decided.isdecimal() and len(decided) < 4 else "",
         "older": page.next_page_id,
@@ -121,6 +127,17 @@ def _describe(visit: Visit, approval: WaitingApproval) -> dict[str, Any]:
         "choices": [str(choice) for choice in approval.choices or ()],
         "is_call": approval.kind == "approval",
         "is_task": approval.kind == "task",
+    }
+
+
+def _describe_past(visit: Visit, decision: PastDecision) -> dict[str, Any]:
+    return {
+        "tool": decision.tool or "a call",
+        "subject": find_subject(decision.arguments),
+        "word": _WORDS[decision.decision].lower(),
+        "is_approved": decision.decision == "approve",
+        "by": decision.by or "someone",
+        "age": format_age(visit.access.services.clock.now() - decision.moment),
     }
 
 

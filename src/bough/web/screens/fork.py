@@ -55,11 +55,12 @@ async def _read(visit: Visit) -> dict[str, Any]:
     source = await visit.access.store.get(visit.read_id())
     seq, event = await _read_event(visit, source)
     is_message = event.get("kind") == "UserMessage"
-    edits = is_message and (_field(visit, "edit") != "" or _field(visit, "cut") == "before")
+    edits = is_message and (visit.read_field("edit") != "" or visit.read_field("cut") == "before")
     default_cut, default_message = ("before", _read_text(event)) if edits else ("after", "")
-    cut = _field(visit, "cut") or default_cut
+    cut = visit.read_field("cut") or default_cut
     chosen = {
-        name: _field(visit, name) for name in ("title", "agent", "model", "policy", "usd", "files", "pending", "reason")
+        name: visit.read_field(name)
+        for name in ("title", "agent", "model", "policy", "usd", "files", "pending", "reason")
     }
     chosen["files"] = chosen["files"] if chosen["files"] in _FILES else "shared"
     chosen["pending"] = chosen["pending"] if chosen["pending"] in _PENDING else "close"
@@ -77,7 +78,7 @@ async def _read(visit: Visit) -> dict[str, Any]:
         "cut": cut,
         "message": message,
         "chosen": chosen,
-        "is_beside": _field(visit, "beside") != "",
+        "is_beside": visit.read_field("beside") != "",
         "default_title": f"{(source.title or 'Untitled')[:190]} ({head['branches'] + 1})",
         "agent": source.config.get("agent") or "default",
         "agents": visit.access.services.agents.names(),
@@ -98,7 +99,7 @@ async def _read(visit: Visit) -> dict[str, Any]:
 
 async def _read_event(visit: Visit, source: ConversationRecord) -> tuple[int, JsonObject]:
     """Return the event that the form is about: that of the field `at`, else the last one."""
-    text = _field(visit, "at")
+    text = visit.read_field("at")
     seq = int(text) if text.isdecimal() and len(text) < 16 else source.head - 1
     seq = min(seq, source.head - 1)
     async for stored in visit.access.store.read(source.id, seq, seq + 1):
@@ -159,17 +160,12 @@ def _read_refused_fields(problem: JsonObject | None) -> dict[str, str]:
     return {_FIELDS.get(error["field"], error["field"]): error["rule"] for error in errors}
 
 
-def _field(visit: Visit, name: str) -> str:
-    value = visit.form.get(name) if visit.form else visit.query.get(name)
-    return value if isinstance(value, str) else ""
-
-
 async def _fork(visit: Visit) -> str:
     """Fork, send the message if there is one, and return the address of the fork."""
     source = await visit.access.store.get(visit.read_id())
     seq, _ = await _read_event(visit, source)
-    body = parse_body(Fork, await _read_fork(visit, source, _count_kept(seq, _field(visit, "cut"))))
-    message = _field(visit, "message").replace("\r\n", "\n")
+    body = parse_body(Fork, await _read_fork(visit, source, _count_kept(seq, visit.read_field("cut"))))
+    message = visit.read_field("message").replace("\r\n", "\n")
     sent = None if not message.strip() else parse_body(NewMessage, {"content": message, "run": True, "id": body.id})
     fork = cast("ConversationInfo", await fork_conversation(source.id, visit.access, visit.request, Response(), body))
     if sent is not None:
@@ -184,16 +180,16 @@ async def _fork(visit: Visit) -> str:
 
 async def _read_fork(visit: Visit, source: ConversationRecord, at: int) -> JsonObject:
     """Return the body of the API's request for the fields of the form."""
-    fields: JsonObject = {"id": _field(visit, "fork_id"), "at": at}
+    fields: JsonObject = {"id": visit.read_field("fork_id"), "at": at}
     for name in ("title", "agent", "pending"):
-        if value := _field(visit, name).strip():
+        if value := visit.read_field(name).strip():
             fields[name] = value
-    if files := _field(visit, "files"):
+    if files := visit.read_field("files"):
         fields |= _choose_workspace(files)
     overrides: JsonObject = {}
-    if model := _field(visit, "model").strip():
+    if model := visit.read_field("model").strip():
         overrides["model"] = model
-    policy, usd = _field(visit, "policy"), _field(visit, "usd").strip().removeprefix("$")
+    policy, usd = visit.read_field("policy"), visit.read_field("usd").strip().removeprefix("$")
     if policy or usd:
         preview = await preview_fork(visit.access, source, parse_body(Fork, {"at": at}))
         if policy:

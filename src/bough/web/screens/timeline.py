@@ -9,13 +9,14 @@ from fastapi.responses import JSONResponse
 from starlette.responses import HTMLResponse, Response
 
 from bough.errors import InvalidInput
+from bough.html.fields import join_words
 from bough.html.markup import count_changed_lines
-from bough.html.numbers import format_count, format_usd
+from bough.html.numbers import format_age, format_count, format_usd
 from bough.html.rows import CallRow, ErrorRow, MessageRow, StepRow
 from bough.server.bodies.conversations import ConversationQuery
 from bough.server.bodies.events import NewMessage
 from bough.server.conversations.log_part import find_turn_start, read_outline
-from bough.server.conversations.model import estimate_next_request
+from bough.server.conversations.model import describe_context, estimate_next_request, find_cached
 from bough.server.routes.conversations import count_conversations
 from bough.server.routes.events import send_message
 from bough.server.routes.runs import interrupt_conversation, pause_conversation
@@ -65,7 +66,7 @@ async def _read(visit: Visit) -> dict[str, Any]:
         "outline": [_describe_turn(record) for record in outline],
         "setup": _list_setup(reader),
         "usage": _list_usage(reader, limits),
-        "status_line": _describe_context(visit, state),
+        "status_line": await _describe_context(visit, reader, state),
         "tab": "timeline",
         "request_key": uuid4().hex,
         "branches": await count_conversations(ConversationQuery(root=reader.record.root), visit.access),
@@ -74,8 +75,8 @@ async def _read(visit: Visit) -> dict[str, Any]:
 
 async def _find_place(visit: Visit, reader: LogReader, find: str) -> tuple[list[int], int | None]:
     """Return the matches of a search, and the event that the screen opens at; None for the end of the log."""
-    at = _read_seq(visit, "at")
-    turn = _read_seq(visit, "turn")
+    at = visit.read_seq("at")
+    turn = visit.read_seq("turn")
     if turn is not None:
         return [], await find_turn_start(visit.access.store, reader.record, turn)
     if not find:
@@ -84,20 +85,6 @@ async def _find_place(visit: Visit, reader: LogReader, find: str) -> tuple[list[
         return [], min(int(find[1:]), max(reader.head - 1, 0))
     matches, _ = await reader.find(find, at or 0)
     return matches, matches[0] if matches else at
-
-
-def _read_seq(visit: Visit, name: str) -> int | None:
-    """Return a seq or a number of the address; None if it is missing.
-
-    Raises:
-        InvalidInput: It is not a number.
-    """
-    text = visit.query.get(name, "")
-    if not text:
-        return None
-    if not (text.isascii() and text.isdigit() and len(text) < 16):
-        raise InvalidInput(f"{name}: not a number", hint="give the number of an event or a turn")
-    return int(text)
 
 
 async def _read_chunks(reader: LogReader, at: int | None, kinds: str) -> tuple[list[Chunk], int | None, int | None]:
@@ -151,13 +138,19 @@ def _find_turn(chunks: list[Chunk], at: int | None) -> int:
     return numbers[-1] if numbers else 0
 
 
-def _describe_context(visit: Visit, state: Any) -> str:
-    """Return how much the next request contains, as the provider counted the latest one, and what it costs at most."""
-    if not state.request_tokens:
+async def _describe_context(visit: Visit, reader: LogReader, state: Any) -> str:
+    """Return how much of its context the next request uses, what it costs at most, and how old the cached part is."""
+    tokens, window = describe_context(state)
+    if not tokens:
         return ""
-    context = f"Context {format_count(state.request_tokens)} tokens"
+    share = f" of {format_count(window)}" if window else ""
     usd = estimate_next_request(state, visit.access.services.settings.prices)
-    return f"{context} · next request up to {format_usd(usd)}" if usd else context
+    cached = await find_cached(visit.access, reader.record, state)
+    return join_words([
+        f"Context {format_count(tokens)}{share} tokens",
+        f"next request up to {format_usd(usd)}" if usd else "",
+        f"beginning cached {format_age(visit.access.services.clock.now() - cached)}" if cached else "",
+    ])  # fmt: skip
 
 
 def _describe_turn(record: Any) -> dict[str, Any]:
@@ -218,7 +211,7 @@ def _list_usage(reader: LogReader, limits: dict[str, Any]) -> list[tuple[str, st
 
 async def _read_rows(visit: Visit) -> Response:
     """Return the chunks of a range of events as HTML."""
-    start, stop = _read_seq(visit, "from"), _read_seq(visit, "to")
+    start, stop = visit.read_seq("from"), visit.read_seq("to")
     if start is None or stop is None or not 0 < stop - start <= _MAX_PART_EVENTS:
         raise InvalidInput("from, to: not a range of at most 500 events", hint="give both")
     reader = await LogReader.open(visit.access, visit.read_id())
@@ -234,12 +227,12 @@ async def _read_matches(visit: Visit) -> Response:
     if not 0 < len(text) <= 200:
         raise InvalidInput("text: not 1 to 200 characters", hint="give a shorter text")
     reader = await LogReader.open(visit.access, visit.read_id())
-    matches, following = await reader.find(text, _read_seq(visit, "from") or 0)
+    matches, following = await reader.find(text, visit.read_seq("from") or 0)
     return JSONResponse({"matches": matches, "next": following, "head": reader.head})
 
 
 async def _read_live(visit: Visit) -> Response:
-    return await stream_rows(visit, _read_seq(visit, "after"))
+    return await stream_rows(visit, visit.read_seq("after"))
 
 
 async def _send(visit: Visit) -> str:
