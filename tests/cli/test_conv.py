@@ -38,7 +38,7 @@ def forked(cli: Any, forked_home: Path, bough_home: Path) -> tuple[str, str]:
 
 def test_an_empty_store_is_said_and_the_noun_alone_is_its_list(cli: Any) -> None:
     assert cli("conv").stdout == cli("conv", "list").stdout == "no conversations yet\n"
-    assert cli.data("conv") == {"conversations": [], "next_cursor": None, "damaged": [], "total": 0}
+    assert cli.data("conv") == {"conversations": [], "next_cursor": None, "damaged": [], "hidden": 0}
     assert cli("conv", "--limit", "3").returncode == 0
 
 
@@ -79,13 +79,16 @@ def test_the_list_is_that_of_the_project_and_says_how_many_there_are_elsewhere(c
     assert set(list_titles(third, "--all")) == {"copied", "bake src", "bake first", "bake second"}
     assert list_titles(first, "--search", "bake") == ["bake src", "bake first"]
     shown = cli.having(first)("conv", "list", "--search", "bake").stdout
-    assert shown.endswith("2 of this project, 3 in all projects: --all\n")
-    assert cli.having(third)("conv").stdout == "no conversations yet in this project\n4 in all projects: --all\n"
-    assert "in all" not in cli.having(third)("conv", "list", "--all").stdout
+    assert shown.endswith("1 more in other projects: --all\n")
+    assert cli.having(third)("conv").stdout == "no conversations yet in this project\n4 more in other projects: --all\n"
+    assert "other projects" not in cli.having(third)("conv", "list", "--all").stdout
 
     page = cli.having(first).data("conv", "list", "-n", "2")
-    assert page["total"] == 4
+    assert page["hidden"] == 1
     assert list_titles(first, "-n", "2", "--cursor", page["next_cursor"]) == ["bake first"]
+    assert cli.having(first)("conv", "list", "-n", "2").stdout.endswith(
+        "… more: raise --limit\n1 more in other projects: --all\n"
+    )
 
 
 def test_listing_a_project_is_one_statement_and_one_that_counts(cli: Any, bough_home: Path) -> None:
@@ -103,6 +106,15 @@ def test_listing_a_project_is_one_statement_and_one_that_counts(cli: Any, bough_
 
     for filter in (ConversationFilter(), ConversationFilter(folder="/")):
         assert len(asyncio.run(trace(filter))) == 1
+
+
+def test_tail_names_the_command_that_shows_an_event_in_full(cli: Any) -> None:
+    assert cli("run", "\n".join(f"line {number}" for number in range(40))).returncode == 0
+    shown = cli("conv", "tail", "-").stdout
+    hint, *_ = [row.split(": ", 1)[1] for row in shown.splitlines() if "more lines" in row]
+    assert hint.startswith("bough conv show ")
+    assert "line 39" not in shown
+    assert "line 39" in cli(*hint.split()[1:]).stdout
 
 
 def test_a_removed_working_folder_is_said(cli: Any, tmp_path: Path) -> None:

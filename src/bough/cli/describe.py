@@ -24,12 +24,15 @@ MAX_RESULT_LINES = 6
 INDENT = 17
 
 
-def describe(event: JsonObject, *, full: bool = False, thinking: bool = False) -> Iterator[Line]:
+def describe(
+    event: JsonObject, *, full: bool = False, thinking: bool = False, more: str = ", --full shows them"
+) -> Iterator[Line]:
     """Yield the lines about one event, given as flat JSON.
 
     Args:
         full: Yield the text in full; otherwise only its first lines, fewer for the result of a tool.
         thinking: Yield what the model thought before its response, in full.
+        more: What to say of the lines that are left out; `{seq}` is the number of the event.
     """
     word, summary, text = describe_event(event)
     yield line((f"{event['seq']:>5}  ", "dim"), (f"{word:<9} ", _STYLES.get(word, "")), *summary, hang=INDENT)
@@ -41,7 +44,7 @@ def describe(event: JsonObject, *, full: bool = False, thinking: bool = False) -
     visible = lines if full or len(lines) <= max_lines + 1 else lines[:max_lines]
     yield from paragraph("\n".join(visible), indent=INDENT)
     if len(visible) < len(lines):
-        yield line((f"{'':{INDENT}}… {len(lines) - len(visible)} more lines, --full shows them", "dim"))
+        yield line((f"{'':{INDENT}}… {len(lines) - len(visible)} more lines{more.format(seq=event['seq'])}", "dim"))
 
 
 def describe_event(event: JsonObject) -> Description:

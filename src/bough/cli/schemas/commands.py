@@ -142,8 +142,8 @@ class ConversationListData(TypedDict):
     """The value of --cursor for the next page."""
     damaged: list[DamageData]
     """Conversations that cannot be read."""
-    total: int
-    """Conversations that match in all projects, on all pages."""
+    hidden: int
+    """Number of conversations of other projects that match; --all lists them."""
 
 
 class ConversationShowData(TypedDict):

@@ -82,7 +82,7 @@ def list_(
     )
     listed = everywhere if all else replace(everywhere, folder=find_project())
     settings = options.load_settings(home, store)
-    page, total = asyncio.run(_list_page(settings, listed, everywhere, cursor, limit, cast("Order", order)))
+    page, hidden = asyncio.run(_list_page(settings, listed, everywhere, cursor, limit, cast("Order", order)))
     shows_cost = min_cost_usd is not None or order.startswith("cost")
     return Report(
         command="conv list",
@@ -90,13 +90,13 @@ def list_(
             "conversations": [record_json(record) for record in page.items],
             "next_cursor": page.next_cursor,
             "damaged": [as_details(finding) for finding in page.damaged],
-            "total": total,
+            "hidden": hidden,
         },
         blocks=[
             *_render_page(
-                page, filtered=everywhere != ConversationFilter(), elsewhere=total > 0, shows_cost=shows_cost
+                page, filtered=everywhere != ConversationFilter(), elsewhere=hidden > 0, shows_cost=shows_cost
             ),
-            *([] if listed.folder is None or cursor is not None else _count_all(page, total)),
+            *([line((f"{hidden} more in other projects: --all", "dim"))] if hidden else []),
         ],
         next=(f"bough conv show {short(page.items[0].id)}",) if page.items else ('bough run "…"',),
     )
@@ -221,7 +221,7 @@ def tail(
     return Report(
         command="conv tail",
         data={"conversation": record_json(record), "events": events},
-        blocks=[output_line for event in events for output_line in describe(event)],
+        blocks=[output_line for event in events for output_line in describe(event, more=_more(record))],
     )
 
 
@@ -260,9 +260,14 @@ async def _list_page(
     limit: int,
     order: Order,
 ) -> tuple[Page, int]:
-    """Return a page of the conversations to list, and the number of conversations that match in all projects."""
+    """Return a page of the conversations to list, and how many conversations of other projects match."""
     async with options.open_settings_store(settings, create=False) as store:
-        return await store.list(listed, cursor, limit, order), await store.count(everywhere)
+        page = await store.list(listed, cursor, limit, order)
+        if listed.folder is None:
+            return page, 0
+        is_whole = cursor is None and page.next_cursor is None
+        here = len(page.items) + len(page.damaged) if is_whole else await store.count(listed)
+        return page, await store.count(everywhere) - here
 
 
 async def _read_page(
@@ -340,7 +345,13 @@ async def _follow(settings: Settings, name: str, count: int, *, json: bool) -> N
     async with options.open_settings_store(settings, create=False) as store:
         record = await store.get(await resolve(store, name))
         # The subscription starts with the last recorded events, so that none is missed or shown twice.
-        await _write_events(store.subscribe(record.id, max(0, record.head - count) - 1), renderer, describe)
+        events = store.subscribe(record.id, max(0, record.head - count) - 1)
+        await _write_events(events, renderer, partial(describe, more=_more(record)))
+
+
+def _more(record: ConversationRecord) -> str:
+    """Return how to see an event in full: `tail` has no --full."""
+    return f": bough conv show {short(record.id)} --from {{seq}} --full"
 
 
 async def _read_tree(
@@ -392,14 +403,6 @@ def _render_page(page: Page, *, filtered: bool, elsewhere: bool, shows_cost: boo
     yield from _damage_lines(page.damaged)
     if page.next_cursor:
         yield line(("… more: raise --limit", "dim"))
-
-
-def _count_all(page: Page, total: int) -> Iterator[Line]:
-    """Yield the line that counts the conversations of all projects, if the first page of this project has fewer."""
-    shown = len(page.items) + len(page.damaged)
-    if total > shown:
-        here = f"{shown} of this project, " if shown and not page.next_cursor else ""
-        yield line((f"{here}{total} in all projects: --all", "dim"))
 
 
 def _damage_lines(damaged: list[IntegrityFinding]) -> Iterator[Line]:
