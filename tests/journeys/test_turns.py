@@ -72,7 +72,7 @@ def test_a_turn_is_said_again_with_recorded_results(person: Person, source: str)
         (["-", "again", "--turn", "1", "--repeat"], "both a prompt and --repeat"),
         (["-", "--turn", "3"], "no turn 3"),
         (["-", "--turn", "3", "--repeat"], "no turn 3: the conversation has 2"),
-        (["-", "--turn", "1", "--tools", "none"], "invalid source of tool results"),
+        (["-", "--turn", "1", "--tools", "none"], "invalid value of tools"),
     ],
 )
 def test_options_that_do_not_fit_fork_nothing(person: Person, source: str, options: list[str], says: str) -> None:

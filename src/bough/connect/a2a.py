@@ -62,7 +62,7 @@ class _Peer(NamedTuple):
 class A2AClientExtended:
     """A client for one remote agent, which connects on first use. Returns tasks as the protocol's JSON, in camel case.
 
-    A response without a task, which is only a message, becomes a completed task with that message in its status.
+    If the agent responds with a message and no task, the result is a completed task with that message in its status.
     """
 
     def __init__(self, config: A2AClientConfig) -> None:
@@ -75,7 +75,7 @@ class A2AClientExtended:
         """Return the agent's card in the form of A2A 1.0, for either version.
 
         Raises:
-            ConnectError: It cannot be reached, or its card is invalid.
+            ConnectError: The agent cannot be reached, or its card is invalid.
             Unavailable: The package of the protocol is not installed.
         """
         from google.protobuf.json_format import MessageToDict
@@ -87,11 +87,11 @@ class A2AClientExtended:
 
         Args:
             task_id: The task that asked for input, which the prompt answers.
-            message_id: Identifies the message; a peer that received it before returns the existing task.
+            message_id: Identifies the message. An agent that has already received it returns the existing task.
 
         Raises:
             ConnectError: The agent cannot be reached, or its answer is invalid.
-            NotFound: It has no such task.
+            NotFound: The agent has no such task.
         """
         polling = (await self._connect()).polling
         request = await self._make_request(prompt, task_id, message_id)
@@ -102,7 +102,7 @@ class A2AClientExtended:
 
         Raises:
             ConnectError: The agent cannot be reached, or answers with another task.
-            NotFound: It has no such task.
+            NotFound: The agent has no such task.
         """
         from a2a.types.a2a_pb2 import GetTaskRequest
 
@@ -115,7 +115,7 @@ class A2AClientExtended:
 
         Raises:
             ConnectError: The agent cannot be reached, or sends more than `MAX_STREAM_EVENTS` or `MAX_ANSWER_BYTES`.
-            NotFound: It has no such task.
+            NotFound: The agent has no such task.
         """
         from google.protobuf.json_format import MessageToDict
 
@@ -134,7 +134,7 @@ class A2AClientExtended:
 
         Raises:
             ConnectError: The agent cannot be reached.
-            NotFound: It has no such task.
+            NotFound: The agent has no such task.
         """
         from a2a.types.a2a_pb2 import CancelTaskRequest
 
@@ -158,7 +158,7 @@ class A2AClientExtended:
 
         Raises:
             ConnectError: The agent cannot be reached, or its answer is invalid.
-            NotFound: It has no such task.
+            NotFound: The agent has no such task.
         """
         return await self.observe(await self.submit(prompt, task_id), is_cancelled)
 
@@ -195,7 +195,7 @@ class A2AClientExtended:
             return self._peer
 
     async def _read_card(self) -> AgentCard:
-        """Fetch the agent's card, reduced to the interfaces that requests may be sent to."""
+        """Fetch the agent's card, with only the interfaces to which requests may be sent."""
         try:
             from a2a.client.card_resolver import A2ACardResolver
 
@@ -207,9 +207,9 @@ class A2AClientExtended:
         card = await A2ACardResolver(self._http, self.config.url).get_agent_card()
         allowed = [interface for interface in card.supported_interfaces if self._is_allowed(interface.url)]
         if not allowed:
-            # The token is sent to every interface, so a card must not choose the host that receives it. Many servers
-            # name an address that works only on their own machine, such as http://localhost:8000: the configured one
-            # is used instead.
+            # The token is sent to every interface, so a card must not choose the host that receives it. The configured
+            # address is used instead, because many servers name one that only works on their own machine, such as
+            # http://localhost:8000.
             for interface in card.supported_interfaces:
                 interface.url = self.config.url
             allowed = list(card.supported_interfaces)
@@ -219,9 +219,9 @@ class A2AClientExtended:
 
     def _is_allowed(self, url: str) -> bool:
         """Whether requests, with their token, may be sent to a URL of the agent's card."""
-        own, other = urlsplit(self.config.url), urlsplit(url)
-        is_same = (own.scheme, own.netloc) == (other.scheme, other.netloc)
-        return is_same or other.hostname in self.config.allow_hosts or other.netloc in self.config.allow_hosts
+        configured, named = urlsplit(self.config.url), urlsplit(url)
+        is_same = (configured.scheme, configured.netloc) == (named.scheme, named.netloc)
+        return is_same or named.hostname in self.config.allow_hosts or named.netloc in self.config.allow_hosts
 
     def _make_clients(self, card: AgentCard) -> _Peer:
         from a2a.client.client import ClientConfig
@@ -246,7 +246,7 @@ class A2AClientExtended:
     async def _make_request(self, prompt: str, task_id: str | None, message_id: str | None) -> SendMessageRequest:
         from a2a.types.a2a_pb2 import Message, Part, Role, SendMessageRequest
 
-        # By the protocol, the context of a message must be that of its task.
+        # The protocol requires that a message has the context of its task.
         context = "" if task_id is None else str((await self.poll(task_id)).get("contextId", ""))
         message = Message(
             role=Role.ROLE_USER,
@@ -309,7 +309,7 @@ class A2AClientExtended:
         except (A2AError, ParseError, ValueError, KeyError) as error:
             # REST of A2A 0.3 has no separate error for a missing task, only the HTTP status.
             is_card = isinstance(error, AgentCardResolutionError)
-            if isinstance(error, TaskNotFoundError) or (not is_card and _http_status(error) == 404):
+            if isinstance(error, TaskNotFoundError) or (not is_card and _find_http_status(error) == 404):
                 raise NotFound(f"{self._name} has no such task", hint="the agent may have deleted the task") from error
             raise ConnectError(
                 f"{self._name}: {error!s:.500}", hint="check its address, its token and its log"
@@ -320,19 +320,21 @@ def _is_transient(error: ConnectError) -> bool:
     """Whether a retry may succeed. A read timeout is not transient: the peer may have run the request."""
     import httpx
 
-    causes = list(_causes(error))
-    lost = any(isinstance(cause, httpx.TransportError) and not isinstance(cause, httpx.ReadTimeout) for cause in causes)
-    return lost or _http_status(error) in _RETRIED_STATUSES
+    causes = list(_list_causes(error))
+    is_connection_lost = any(
+        isinstance(cause, httpx.TransportError) and not isinstance(cause, httpx.ReadTimeout) for cause in causes
+    )
+    return is_connection_lost or _find_http_status(error) in _RETRIED_STATUSES
 
 
-def _http_status(error: BaseException) -> int | None:
+def _find_http_status(error: BaseException) -> int | None:
     import httpx
 
-    statuses = (cause.response.status_code for cause in _causes(error) if isinstance(cause, httpx.HTTPStatusError))
+    statuses = (cause.response.status_code for cause in _list_causes(error) if isinstance(cause, httpx.HTTPStatusError))
     return next(statuses, None)
 
 
-def _causes(error: BaseException) -> Iterator[BaseException]:
+def _list_causes(error: BaseException) -> Iterator[BaseException]:
     cause: BaseException | None = error
     while cause is not None:
         yield cause

@@ -1,4 +1,4 @@
-"""The HTTP client for a remote agent. It follows no redirects, which could leak the token, and limits responses.
+"""The HTTP client for a remote agent. It limits responses, and follows no redirects, which could leak the token.
 
 Timestamps without a time zone, which fasta2a sends and the protocol's library rejects, are read as UTC.
 """
@@ -37,7 +37,7 @@ class _LimitedTransport(httpx.AsyncHTTPTransport):
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         response = await super().handle_async_request(request)
-        # The limit applies before `_ZonedStream`, which loads a whole JSON response into memory.
+        # Inside `_ZonedStream`, which loads a whole JSON response into memory.
         stream: httpx.AsyncByteStream = _LimitedStream(cast("httpx.AsyncByteStream", response.stream), self._max_bytes)
         if "content-encoding" not in response.headers:
             is_stream = response.headers.get("content-type", "").startswith("text/event-stream")

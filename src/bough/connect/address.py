@@ -1,4 +1,4 @@
-"""Checking URLs that users or remote servers supply: the host must be public, and is resolved only once."""
+"""Checks URLs that users or remote servers supply: the host must be public, and is resolved only once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class CheckedAddress:
     """A URL that may be called.
 
     Attributes:
-        url: With the checked IP address instead of the host name.
+        url: The URL with the checked IP address in place of the host name.
         host: The original host name, for the `Host` header and the certificate check.
     """
 
@@ -30,15 +30,15 @@ class CheckedAddress:
 
 
 async def check_address(url: str, networks: Sequence[str] = (), *, setting: str = "webhook_networks") -> CheckedAddress:
-    """Return a URL that may be called, with its host name resolved.
+    """Check a URL that is to be called, and return its checked address.
 
     Args:
         networks: Private networks that may be called, also over plain HTTP.
-        setting: The setting that lists them, for the error's hint.
+        setting: The setting that lists these networks, for the hint of an error.
 
     Raises:
-        InvalidInput: It is not an HTTP URL, or its host name cannot be resolved.
-        PermissionDenied: It leads to this machine or a private network, or is not encrypted.
+        InvalidInput: The URL is not an HTTP URL, or its host name cannot be resolved.
+        PermissionDenied: The URL leads to this machine or a private network, or is not encrypted.
     """
     try:
         parts = urlsplit(url)
@@ -71,8 +71,8 @@ async def check_address(url: str, networks: Sequence[str] = (), *, setting: str 
     if parts.scheme == "http" and not is_listed:
         raise PermissionDenied("url: it is not encrypted", hint="use https")
     # The URL contains the checked IP address: a second lookup could return a private one (DNS rebinding).
-    first = f"[{addresses[0]}]" if addresses[0].version == 6 else str(addresses[0])
-    netloc = f"{first}:{port}"
+    ip_address = f"[{addresses[0]}]" if addresses[0].version == 6 else str(addresses[0])
+    netloc = f"{ip_address}:{port}"
     host_header = f"{host}:{port}" if parts.port else host
     return CheckedAddress(url=urlunsplit((parts.scheme, netloc, parts.path or "/", parts.query, "")), host=host_header)
 

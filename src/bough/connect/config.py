@@ -17,14 +17,14 @@ class MCPClientConfig(BaseModel):
 
     Attributes:
         name: Its name in messages and records.
-        url: Address of a server that speaks streamable HTTP.
-        command: A program that speaks over its standard streams, with `args`, in `cwd`.
-        env: Its environment variables in addition to `PATH` and similar ones; no others are passed on.
+        url: The address of a server that uses streamable HTTP.
+        command: A program that uses its standard streams. It is started with `args` in the folder `cwd`.
+        env: Environment variables of the program, in addition to `PATH` and similar ones. It gets no others.
         headers: Sent with every request to `url`.
         bearer_token: Sent as `Authorization`; never recorded or shown.
         read_timeout: Seconds for one call.
-        start_timeout: Seconds until it must have responded to the first request.
-        tool_prefix: Prefix of the names of its tools, followed by `_`.
+        start_timeout: Seconds within which it must respond to the first request.
+        tool_prefix: Prefix for the names of its tools, to which `_` is added.
         allowed_tools: The tools to offer, by their unprefixed names; None for all.
     """
 
@@ -64,11 +64,11 @@ class A2AClientConfig(BaseModel):
         name: Its name in messages and records.
         timeout: Seconds for one task, from the request to its end.
         poll_interval: Seconds between two polls of a task.
-        max_retries: How often a request is retried after a failed connection, 429, 502, 503 or 504.
+        max_retries: How often a request is retried after a failed connection or one of the statuses 429, 502, 503, 504.
         retry_delay: Seconds before the first retry; doubled for each further one.
         bearer_token: Sent as `Authorization`; never recorded or shown.
-        allow_hosts: Hosts other than that of `url` that requests may be sent to if its card names them. If a card
-            names only hosts that are not allowed, requests are sent to `url`.
+        allow_hosts: Further hosts, besides the host of `url`, to which requests may be sent if the card names them. If
+            the card names no allowed host, requests are sent to `url`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

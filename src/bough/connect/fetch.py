@@ -1,4 +1,4 @@
-"""Fetching a URL: public addresses over HTTPS, bounded in size and time, with every redirect checked."""
+"""Fetches a URL: only public addresses over HTTPS, limited in size and time, and every redirect is checked."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ async def fetch(url: str, *, max_bytes: int, networks: Sequence[str] = ()) -> Fe
         networks: Private networks that are allowed, also over plain HTTP.
 
     Raises:
-        InvalidInput: It is not an HTTP URL, its host name cannot be resolved, or the server returns an error.
-        PermissionDenied: It, or a redirect of it, leads to this machine or a private network, or is not encrypted.
+        InvalidInput: The URL is not an HTTP URL, its host name cannot be resolved, or the server returns an error.
+        PermissionDenied: The URL or a redirect leads to this machine or a private network, or is not encrypted.
         LimitExceeded: The content is larger than `max_bytes`.
         ConnectError: The server does not answer, or not in time.
     """
     import httpx2
 
     try:
-        # The client's own timeout is for each operation: a server that sends a byte now and then would never reach it.
+        # For the whole fetch: the client's timeout applies to each operation, so a slow server could send for ever.
         async with (
             asyncio.timeout(SECONDS),
             httpx2.AsyncClient(timeout=SECONDS, follow_redirects=False, trust_env=False) as http,

@@ -36,7 +36,7 @@ class McpPool:
     """Running MCP servers, one for each distinct configuration.
 
     Args:
-        env: The environment that `PASSED_ON` variables are taken from; None for this process's own.
+        env: The environment from which the `PASSED_ON` variables are taken; None for that of this process.
         idle_seconds: How long a server may be unused before it is closed.
     """
 
@@ -75,10 +75,9 @@ class McpPool:
         await asyncio.gather(*(self._end(key) for key in list(self._running)), *self._closing_tasks)
 
     def _schedule_end(self, key: str, seconds: float) -> None:
-        loop = asyncio.get_running_loop()
-        """Close a server after `seconds`, replacing an earlier schedule."""
+        """Close a server after `seconds`. Replaces an earlier schedule."""
         self._cancel_timer(key)
-        self._timers[key] = loop.call_later(seconds, self._end_idle, key)
+        self._timers[key] = asyncio.get_running_loop().call_later(seconds, self._end_idle, key)
 
     def _end_idle(self, key: str) -> None:
         # Kept in a set: the event loop has only weak references to tasks.
@@ -164,11 +163,11 @@ class McpPool:
 class AgentServers(AbstractToolset[Any]):
     """The tools of an agent's MCP servers, which are started concurrently in the first step.
 
-    A server that cannot be started is reported once and omitted: its tools are missing, everything else works. One
-    that dies during a call is restarted once, in the next step.
+    A server that cannot be started is reported once and omitted: its tools are missing, but the run continues. A
+    server that dies during a call is restarted once, in the next step.
 
     Args:
-        report: Called with the deps for each omitted server.
+        report: Called for each omitted server, with the deps of the run and the error.
     """
 
     def __init__(self, configs: Sequence[MCPClientConfig], *, pool: McpPool, report: Report) -> None:
@@ -204,9 +203,9 @@ class AgentServers(AbstractToolset[Any]):
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> Any:
         """Call a tool of its server."""
-        index, own_name, own_tool = self._offered[name]
+        index, server_name, server_tool = self._offered[name]
         try:
-            return await own_tool.toolset.call_tool(own_name, tool_args, ctx, own_tool)
+            return await server_tool.toolset.call_tool(server_name, tool_args, ctx, server_tool)
         except _TOOL_ERRORS as error:
             if not is_closed(error):
                 raise
@@ -248,7 +247,7 @@ class AgentServers(AbstractToolset[Any]):
 
 
 def _unwrap(toolset: AbstractToolset[Any]) -> AbstractToolset[Any]:
-    """Return the server's own toolset, which `_filter_and_prefix` wrapped."""
+    """Return the toolset of the server, which `_filter_and_prefix` wrapped."""
     while isinstance(toolset, WrapperToolset):
         toolset = toolset.wrapped
     return toolset

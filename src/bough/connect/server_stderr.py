@@ -14,18 +14,18 @@ LIMIT_BYTES: Final = 32 << 10
 """How much of a server's standard error is saved: half from its beginning, half from its end."""
 
 MAX_LINE: Final = 500
-"""Longer lines are cut, in characters."""
+"""Lines with more characters are cut."""
 
 MIN_HIDDEN: Final = 8
-"""Shorter values of variables are words such as `true`, which would be masked everywhere."""
+"""Shorter values are not masked: they may be words such as `true`, which would then be masked everywhere."""
 
 
 class ServerStderr:
-    """Receives what one server writes to standard error. Create it in the event loop that starts the server.
+    """Captures the standard error of one server. Create it in the event loop that starts the server.
 
     Args:
         name: The server's name, for the log.
-        mask: Returns a text without secrets.
+        mask: Returns a text with its secrets masked.
     """
 
     def __init__(self, name: str, mask: Callable[[str], str]) -> None:

@@ -77,7 +77,7 @@ class _Running:
     restarting: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def prefix_tools(self) -> PrefixedToolset[Any] | None:
-        """Return its tools under the skill's name; None while it does not run."""
+        """Return the tools of the server, prefixed with the skill's name; None while the server does not run."""
         return None if self.toolset is None else PrefixedToolset(self.toolset, self.skill.name.replace("-", "_"))
 
 
@@ -90,13 +90,13 @@ class SkillServers(AbstractToolset[Any]):
 
     A server's program runs in the sandbox and sees the snapshot of its skill that was activated. It runs outside the
     sandbox only if a person permitted this server by name. A server that cannot be started is reported once and
-    omitted; one that dies is restarted once.
+    omitted; a server that dies is restarted once.
 
     Args:
-        registry: Only its skills are used, so an untrusted project's servers are never started.
+        registry: The trusted skills. Only their servers are started.
         active: Returns the names of the active skills, given a tool's deps.
-        report: Called with the deps for each server that cannot be started.
-        env: The environment for `${VARIABLES}` in configurations; None for this process's own.
+        report: Called for each server that cannot be started, with the deps of the run and the error.
+        env: The environment for `${VARIABLES}` in configurations; None for that of this process.
         trees: Returns the digest of the snapshot of each active skill by name, given a tool's deps.
     """
 
@@ -117,7 +117,7 @@ class SkillServers(AbstractToolset[Any]):
         self._started: dict[str, list[_Running]] = {}
         self._names = ToolNames()
         self._offered: dict[str, tuple[_Running, str, ToolsetTool[Any]]] = {}
-        self._reported_cuts: set[str] = set()
+        self._reported_limits: set[str] = set()
 
     @property
     def id(self) -> str:
@@ -140,24 +140,24 @@ class SkillServers(AbstractToolset[Any]):
 
         A server that died is restarted, and the call repeated if the tool is annotated as read-only or idempotent.
         """
-        running, own_name, own_tool = self._offered[name]
-        ended: Exception | None = None
+        running, server_name, server_tool = self._offered[name]
+        end_error: Exception | None = None
         if _belongs_to(tool, running.toolset):
             try:
-                return shorten_result(await own_tool.toolset.call_tool(own_name, tool_args, ctx, own_tool))
+                return shorten_result(await server_tool.toolset.call_tool(server_name, tool_args, ctx, server_tool))
             except Exception as error:
                 if not is_closed(error):
                     raise
-                ended = error
-        # The server died, in this call or in a concurrent one. In a concurrent one, nothing was sent for this call, so
-        # it can be sent to the new server, even if the tool must not run twice.
+                end_error = error
+        # The server died in this call or in a concurrent one. If in a concurrent one, this call was not sent, so it
+        # can be sent to the new server, even if the tool must not run twice.
         await self._restart(running, ctx.deps, cast("PrefixedToolset[Any]", tool.toolset).wrapped)
         is_offered = name in await self._list_tools(running, ctx)
-        if not is_offered or (ended is not None and not _may_repeat(tool)):
-            reason = f": {ended}" if ended else ""
-            raise ToolFailed(f"the MCP server {running.server.name!r} ended during the call{reason}") from ended
-        _, own_name, own_tool = self._offered[name]
-        return shorten_result(await own_tool.toolset.call_tool(own_name, tool_args, ctx, own_tool))
+        if not is_offered or (end_error is not None and not _may_repeat(tool)):
+            reason = f": {end_error}" if end_error else ""
+            raise ToolFailed(f"the MCP server {running.server.name!r} ended during the call{reason}") from end_error
+        _, server_name, server_tool = self._offered[name]
+        return shorten_result(await server_tool.toolset.call_tool(server_name, tool_args, ctx, server_tool))
 
     async def aclose(self) -> None:
         """Stop every server. Idempotent."""
@@ -167,7 +167,7 @@ class SkillServers(AbstractToolset[Any]):
             await _stop(running)
 
     async def _list_tools(self, running: _Running, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
-        """Return the tools of one server under unique names; none if it does not run. Restarts it once if it fails."""
+        """Return the tools of a server under unique names; none if it does not run. Restarts it once if it fails."""
         tools = running.prefix_tools()
         if tools is None:
             return {}
@@ -185,14 +185,14 @@ class SkillServers(AbstractToolset[Any]):
         if (fault := self._names.find_fault(server, names)) is not None:
             await self._report(ctx.deps, fault)
         self._offered |= {name: (running, own_name, server_tools[own_name]) for own_name, name in names.items()}
-        return {name: _shorten_description(rename_tool(server_tools[own], name)) for own, name in names.items()}
+        return {name: _shorten_description(rename_tool(server_tools[tool], name)) for tool, name in names.items()}
 
     async def _report_tool_limit(self, server: str, count: int, deps: Any) -> None:
-        if server in self._reported_cuts:
+        if server in self._reported_limits:
             return
-        self._reported_cuts.add(server)
+        self._reported_limits.add(server)
         message = f"the MCP server {server!r} has {count} tools, of which the first {MAX_TOOLS} by name are offered"
-        await self._report(deps, LimitExceeded(message, hint="have it offer fewer tools, or split it into two servers"))
+        await self._report(deps, LimitExceeded(message, hint="make it offer fewer tools, or split it into two servers"))
 
     async def _start_servers(self, name: str, deps: Any) -> list[_Running]:
         """Return the servers of an active skill, starting them on the first call."""
@@ -201,17 +201,17 @@ class SkillServers(AbstractToolset[Any]):
             try:
                 tree = self._trees(deps).get(name, "")
                 skill, snapshot = await asyncio.to_thread(self._registry.get_active, name, tree)
-                plans = await asyncio.to_thread(self._plan, skill, snapshot, deps)
+                planned = await asyncio.to_thread(self._plan_servers, skill, snapshot, deps)
             except BoughError as error:
                 await self._report(deps, error)
                 return []
-            for running in plans:
+            for running in planned:
                 self._started[name].append(running)
                 await self._start(running, deps)
         return self._started[name]
 
-    def _plan(self, skill: Skill, snapshot: SkillSnapshot | None, deps: Any) -> list[_Running]:
-        """Return how each server of a skill is started: in the sandbox, or outside of it if a person permitted that.
+    def _plan_servers(self, skill: Skill, snapshot: SkillSnapshot | None, deps: Any) -> list[_Running]:
+        """Return the servers of a skill, each with how it is started: in the sandbox, or outside if a person permits.
 
         Raises:
             InvalidInput: The configuration is invalid.
@@ -220,11 +220,11 @@ class SkillServers(AbstractToolset[Any]):
         digest = "" if snapshot is None else snapshot.digest
         grant = self._registry.find_grant(skill, digest) or SkillGrant(digest)
         folder = None if snapshot is None else str(snapshot.folder)
-        inside = {server.name: server for server in list_servers(skill, self._env, root=SKILL)}
-        outside = list_servers(skill, self._env, root=folder) if grant.hosts else ()
-        inside |= {server.name: server for server in outside if server.name in grant.hosts}
-        plan: list[_Running] = []
-        for server in inside.values():
+        servers = {server.name: server for server in list_servers(skill, self._env, root=SKILL)}
+        host_servers = list_servers(skill, self._env, root=folder) if grant.hosts else ()
+        servers |= {server.name: server for server in host_servers if server.name in grant.hosts}
+        planned: list[_Running] = []
+        for server in servers.values():
             if server.transport != "stdio":
                 _check_address(skill, server, grant)
             on_host = server.name in grant.hosts or server.transport != "stdio"
@@ -234,11 +234,11 @@ class SkillServers(AbstractToolset[Any]):
                 else partial(_make_sandbox_transport, skill, server, snapshot, grant.domains, deps)
             )
             mask = partial(_mask, getattr(deps, "mask", str), hide_values(server.env))
-            plan.append(_Running(skill, server, partial(_make_toolset, skill, server, transport), mask))
-        return plan
+            planned.append(_Running(skill, server, partial(_make_toolset, skill, server, transport), mask))
+        return planned
 
     async def _start(self, running: _Running, deps: Any) -> None:
-        """Start a server and set its toolset; a failure is reported and leaves the toolset None."""
+        """Start a server and set its toolset. A failure is reported, and the toolset stays None."""
         await asyncio.to_thread(import_module, "pydantic_ai.mcp")  # takes 0.7 s, and most runs do not need it
         stderr = running.stderr = ServerStderr(f"{running.skill.name}/{running.server.name}", running.mask)
         toolset = running.make(stderr)
@@ -266,8 +266,8 @@ class SkillServers(AbstractToolset[Any]):
     async def _restart(
         self, running: _Running, deps: Any, dead: AbstractToolset[Any], error: Exception | None = None
     ) -> None:
-        """Restart a dead server, unless another call has done so; if it dies again, it is reported and omitted."""
-        # Locked, and compared under the lock: several calls may notice the same death, but only one may restart it.
+        """Restart a dead server, unless another call has done so. If it dies again, report it and omit it."""
+        # Compared under the lock: several calls may notice that the server died, but only one may restart it.
         async with running.restarting:
             if running.toolset is not dead:
                 return
@@ -295,7 +295,7 @@ def _mask(mask_secrets: Callable[[str], str], mask_env: Callable[[str], str], te
 
 
 def is_closed(error: BaseException) -> bool:
-    """Whether an error means that the server has ended; PydanticAI raises it as the cause of a tool error."""
+    """Whether an error means that the server has ended. PydanticAI raises a tool error whose cause tells that."""
     answer = getattr(error.__cause__, "error", None)
     return getattr(answer, "code", None) == _CONNECTION_CLOSED or isinstance(error, ConnectionError | EOFError)
 
@@ -318,7 +318,7 @@ def _shorten_description(tool: ToolsetTool[Any]) -> ToolsetTool[Any]:
 
 
 def shorten_result(value: Any) -> Any:
-    """Return a tool's result with the middle of long texts and all of large blobs omitted. O(size)."""
+    """Return a tool's result without the middle of long texts and without large blobs. O(size)."""
     match value:
         case str():
             data = value.encode("utf-8", "replace")
@@ -388,7 +388,7 @@ def _make_sandbox_transport(
     mounts = [] if snapshot is None else [Mount(source=str(snapshot.folder), target=SKILL)]
     secrets: Callable[[Sequence[str]], Mapping[str, str]] | None = getattr(deps, "secrets", None)
     declared = skill.metadata.get("secrets", "").replace(",", " ").split()
-    # Only the secrets that the skill declares: a server must not see those of the whole conversation.
+    # Only the secrets that the skill declares: a server must not see all secrets of the conversation.
     env = {**({} if secrets is None else secrets(declared)), **server.env}
     program = server.command if "/" not in server.command else posixpath.normpath(posixpath.join(SKILL, server.command))
     folder = posixpath.normpath(posixpath.join(SKILL, server.cwd or "")) if snapshot is not None else "/work"

@@ -14,14 +14,14 @@ from bough.errors import InvalidInput
 
 MAX_NAME = 64
 _SEPARATORS = re.compile(r"[ .:/]")
-_OTHERS = re.compile(r"[^a-zA-Z0-9_-]")
+_FORBIDDEN = re.compile(r"[^a-zA-Z0-9_-]")
 _SHOWN_RENAMES = 5
 
 
 class ToolNames:
     """The names under which the tools of several servers are offered to a model.
 
-    A tool keeps its name for the whole conversation, because calls are recorded under it.
+    A tool keeps its name for the whole conversation, because its calls are recorded with that name.
     """
 
     def __init__(self) -> None:
@@ -56,19 +56,19 @@ class ToolNames:
 
 
 def rename_tool(tool: ToolsetTool[Any], name: str) -> ToolsetTool[Any]:
-    """Return a tool that is offered under another name. Its toolset must still be called with its own name."""
+    """Return a tool that is offered under another name. Calls of its toolset still need the original name."""
     return tool if tool.tool_def.name == name else replace(tool, tool_def=replace(tool.tool_def, name=name))
 
 
 def make_safe(name: str) -> str:
-    """Return a name that providers accept. If more than separators are replaced, a digest of the name is appended."""
-    # Without the digest, two names that differ only in replaced characters would become the same.
+    """Return a name that providers accept. If other characters than separators are replaced, it ends in a digest."""
+    # Without the digest, names that differ only in replaced characters would become equal.
     plain = _SEPARATORS.sub("_", name)
-    safe = _OTHERS.sub("_", plain)
+    safe = _FORBIDDEN.sub("_", plain)
     return safe if safe == plain and 0 < len(safe) <= MAX_NAME else _add_digest(safe, name)
 
 
 def _add_digest(name: str, source: str) -> str:
     """Return a safe form of a name that ends in a digest of `source`."""
     digest = sha256(source.encode("utf-8", "surrogatepass")).hexdigest()[:8]
-    return f"{_OTHERS.sub('_', name)[: MAX_NAME - len(digest) - 1]}_{digest}"
+    return f"{_FORBIDDEN.sub('_', name)[: MAX_NAME - len(digest) - 1]}_{digest}"

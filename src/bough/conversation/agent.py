@@ -1,4 +1,4 @@
-"""Resolving the agent of a conversation: from an argument or a recorded log to spec, model and blueprint."""
+"""Resolves the agent of a conversation: from an argument or a recorded log to a spec, a model and a blueprint."""
 
 from __future__ import annotations
 
@@ -108,10 +108,10 @@ def apply_defaults(
 
 
 def settle_spec(agent: AgentLike | None, settings: Settings) -> AgentSpec:
-    """Return the spec of an agent, with a model, so that the log records the model.
+    """Return the spec of an agent with its model chosen, so that the log records the model.
 
-    An agent without a model gets the first of these: the model of the settings, `models.default` of the configuration,
-    a model of the first provider with a key, the offline model.
+    An agent without a model gets the first of these that exists: the model of the settings, `models.default` of the
+    configuration, a model of the first provider that has a key, the offline model.
     """
     spec = with_default_model(convert_agent(agent) or AgentSpec(discover_skills=True), settings)
     if isinstance(spec.model, Model):
@@ -130,7 +130,7 @@ def resolve_spec_model(spec: AgentSpec, settings: Settings) -> tuple[Model, str]
 
 
 def resolve_spec(spec: AgentSpec, settings: Settings) -> ResolvedModel:
-    """Return the agent's model, given by its name. The client is created on first use.
+    """Return the model of an agent that names its model. The client is created on first use.
 
     Raises: see `resolve_model`.
     """
@@ -143,7 +143,7 @@ def resolve_spec(spec: AgentSpec, settings: Settings) -> ResolvedModel:
 
 
 def with_default_model(spec: AgentSpec, settings: Settings) -> AgentSpec:
-    """Return an agent without a model with `models.default`; unchanged if something else chooses its model.
+    """Return the spec with `models.default` if nothing else chooses its model; else unchanged.
 
     Raises: see `read_default_model`.
     """
@@ -166,7 +166,7 @@ def _find_provider(model: object) -> str | None:
 
 
 def require_prices(model: Model, limits: Limits, prices: Mapping[str, Price], budgets: Sequence[Budget] = ()) -> None:
-    """Check that a limit of cost and budgets can be enforced.
+    """Check that a limit of cost, and budgets in dollars, can be enforced for a model.
 
     Args:
         prices: `Settings.prices`.
@@ -176,7 +176,7 @@ def require_prices(model: Model, limits: Limits, prices: Mapping[str, Price], bu
     """
     if limits.cost_usd is not None and limits.unpriced == "refuse" and not is_priced(model, prices):
         raise InvalidInput(
-            f"the prices of {model.model_name} are not known, so a limit of {limits.cost_usd:g} USD cannot be enforced",
+            f"the prices of {model.model_name} are unknown, so a limit of {limits.cost_usd:g} USD cannot be enforced",
             hint='limit its tokens instead, or allow unknown prices: Limits(cost_usd=…, unpriced="allow")',
             details={"model": model.model_name},
         )
@@ -187,7 +187,7 @@ def require_prices(model: Model, limits: Limits, prices: Mapping[str, Price], bu
 def make_unpriced(model: str) -> InvalidInput:
     """Return the error for a model without a price that would spend from a budget of dollars."""
     return InvalidInput(
-        f"the prices of {model} are not known, so a budget of dollars cannot be kept",
+        f"the prices of {model} are unknown, so a budget of dollars cannot be kept",
         hint=f"set its prices in bough.yaml of bough's home, prices: {{{model}: {{input: …, output: …}}}}, or give a "
         "budget of tokens",
         details={"model": model},
@@ -199,8 +199,8 @@ class AgentInForce:
 
     It is called at every step, so that a change by another object or process applies from the next step on.
 
-    The recorded `base_url` of an imported conversation is not used before the adoption. Until then its model is not
-    called at all, because the default address would send the conversation to another provider.
+    The recorded `base_url` of an imported conversation is not used before the adoption. Until then, a model with such
+    an address is not called at all: the default address would send the conversation to another provider.
     """
 
     def __init__(self, state: State, builder: AgentBuilder, settings: Settings) -> None:
@@ -246,15 +246,16 @@ class AgentInForce:
         if recorded is not self._recorded or quarantined != self._quarantined:
             spec = self.builder.spec
             model = self._models.get(str(recorded.get("model")), spec.model)
-            # The record has only the name of a model object, and two objects may have the same name.
+            # Objects are compared too: two model objects may have the same name, and the record has only the name.
             if recorded != spec.snapshot() or model is not spec.model:
-                self.builder.change_spec(spec.model_copy(update=self._changes(recorded)))
+                self.builder.change_spec(spec.model_copy(update=self._make_changes(recorded)))
             self._recorded, self._quarantined = recorded, quarantined
 
     def _require_address(self) -> None:
-        """Refuse to use a model in quarantine if only the imported record has its address.
+        """In quarantine, refuse a model whose address only the imported record has.
 
-        The address of an agent that was passed in is recorded at the opening, so that it equals the one in use.
+        The address of an agent that was passed to `open` is recorded there, so the recorded address is also the one in
+        use.
         """
         recorded_address, spec = self._state.agent.get("base_url"), self.builder.spec
         address = spec.base_url or self._settings.base_url
@@ -267,7 +268,7 @@ class AgentInForce:
                 details={"base_url": recorded_address},
             )
 
-    def _changes(self, recorded: JsonObject) -> dict[str, Any]:
+    def _make_changes(self, recorded: JsonObject) -> dict[str, Any]:
         """Return the changes of the spec for the recorded model. Prompt, tools and skills do not change."""
         name = recorded.get("model")
         if isinstance(name, str) and name.startswith(MODEL_OBJECT):
@@ -289,7 +290,7 @@ def read_recorded_spec(state: State, model: str | Model | None = None) -> AgentS
         model: Used if the log records a model object of this name.
 
     Raises:
-        InvalidInput: The agent has a model object, Python tools or skills given as code, of which a log has only names.
+        InvalidInput: The agent has a model object, Python tools or skills given as code: a log has only their names.
     """
     recorded = {key: value for key, value in read_record(state).items() if value is not None}
     if isinstance(model, Model) and recorded.get("model") == f"{MODEL_OBJECT}{model.model_name}":
@@ -299,7 +300,7 @@ def read_recorded_spec(state: State, model: str | Model | None = None) -> AgentS
     for key in CODE_KEYS:
         if recorded.pop(key, None):
             raise InvalidInput(
-                f"the agent of this conversation has {key} given as code, which its log only names",
+                f"the agent of this conversation has {key} given as code, and its log only names them",
                 hint="open the conversation with agent=, giving the spec it was started with",
             )
     return AgentSpec.model_validate(recorded)

@@ -1,4 +1,4 @@
-"""The base class of local and remote conversations: properties of the folded log, and iterating a run."""
+"""The base class of local and remote conversations: properties of the folded log, and the iteration of a run."""
 
 from __future__ import annotations
 
@@ -71,18 +71,18 @@ class ConversationBase(ABC, Generic[T]):
     @property
     @abstractmethod
     def result(self) -> RunResult[T] | None:
-        """The result of this object's latest run, however it was begun; None before the first one has ended."""
+        """The result of this object's latest run, by whichever method it was started; None before one has ended."""
 
     @property
     @abstractmethod
     def events(self) -> AsyncIterator[StoredEvent]:
-        """Iterate all events, those shared with the source of a fork included."""
+        """Iterate all events, including those that a fork shares with its source."""
 
     async def turns(self) -> list[TurnRecord]:
-        """Return the turns so far, those shared with the source of a fork included. Needs no agent.
+        """Return the turns so far, including those that a fork shares with its source. Needs no agent.
 
-        A turn is a message that was sent while nothing was left to do, and everything up to the next such message; the
-        message may also be one of a hook or of bough itself: see `message.sender`. `Turn(n)` counts in the same way.
+        A turn is a message that was sent while nothing was left to do, and everything up to the next such message. The
+        sender of the message may also be a hook or bough itself: see `message.sender`. `Turn(n)` counts the same turns.
         The last turn is open while there is work left.
 
         Reads the log from the store: O(events). The records hold all results of tools.
@@ -145,18 +145,18 @@ class ConversationBase(ABC, Generic[T]):
         """
 
     def follow(self, after: int = -1) -> AsyncGenerator[Update]:
-        """Iterate the events after seq `after`, then those of the present run as they come, in any process.
+        """Iterate the events after seq `after`, then the new events of the present run, in whichever process it is.
 
-        Ends with the run, or at the head of the log if there is none; `state` then includes every event. Leaving it
-        early stops nothing. Pieces of text come from runs on this event loop and from servers; for other runs there are
-        only events.
+        Ends when the run ends, or at the head of the log if there is no run; `state` then includes every event. Leaving
+        the iteration early does not stop the run. Pieces of text are only received from runs on this event loop and
+        from servers.
 
         Args:
             after: The seq of the last event that you have; -1 for all events.
 
         Raises:
             InvalidInput: `after` is not a whole number from -1 on.
-            NotFound: The conversation was deleted; raised by the first iteration, unlike the one above.
+            NotFound: The conversation was deleted. This is raised by the first iteration, not by the call.
         """
         return self._iterate_updates(check_position(after))
 
@@ -167,8 +167,8 @@ class ConversationBase(ABC, Generic[T]):
     def run_stream(self, *, until: str | None = None, check_timeout: float = CHECK_SECONDS) -> RunStream:
         """Run, and iterate the durable events and pieces of text as they arrive. `result` has the result afterwards.
 
-        If the iteration is left early, the run is interrupted: no tool starts any more, and the next call of this
-        object waits until the run has ended.
+        If the iteration is left early, the run is interrupted: no tool starts any more, and the next call of a method
+        of this object waits until the run has ended.
 
         Args:
             until: As for `run`, like `check_timeout`.

@@ -1,4 +1,4 @@
-"""Which step of a conversation broke its files: a search by halves over the trees that its log names."""
+"""Finds the step of a conversation that broke its files: a binary search over the trees that its log names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bough.cancellation import finish
 from bough.conversation.check import RunCheck, run_in_folder
 from bough.conversation.fork.file_changes import FileChanges
 from bough.conversation.fork.files import KeptTree, PastFiles, WorkspaceFolder, replace_by
-from bough.conversation.fork.workspace import fork_workspace, name_unfinished, remove_workspace
+from bough.conversation.fork.workspace import fork_workspace, make_unfinished_path, remove_workspace
 from bough.errors import ExecutorError, InvalidInput, NotFound
 from bough.events.model import FilesKept, ToolCalled
 from bough.events.store import EventStore
@@ -39,12 +39,12 @@ class Candidate(NamedTuple):
     tree: str
 
 
-class Found(NamedTuple):
+class SearchResult(NamedTuple):
     """The result of a search among candidates.
 
     Attributes:
-        first_bad: The index of the first bad one; None if the last one is good.
-        unjudged: The indices before it that the check could not judge: the first bad one may be among them.
+        first_bad: The index of the first bad candidate; None if the last candidate is good.
+        unjudged: Indices of earlier candidates that the check could not judge. One of them may be the first bad one.
         start_checked: Whether the files before the first candidate were judged too.
     """
 
@@ -60,8 +60,8 @@ class Bisection:
     Attributes:
         seq: Seq of the event that names the first bad files; None if the last files are good.
         tool_call_id: The call that changed them.
-        tool: Its tool.
-        checks: How often the check ran.
+        tool: The tool of that call.
+        checks: How many times the check ran.
         changes: What the step changed, with the patch.
         start_checked: Whether the check has passed with the files before the first step.
         unjudged: Seqs of earlier steps that the check could not judge; each of them may be the first bad one.
@@ -108,19 +108,19 @@ async def list_candidates(store: EventStore, conversation: UUID, start: int, sto
     return candidates
 
 
-async def search(candidates: Sequence[Candidate], judge: Judge) -> Found:
-    """Return the first bad candidate. At most 2 + log2(candidates) checks, unless the check cannot judge some.
+async def search(candidates: Sequence[Candidate], judge: Judge) -> SearchResult:
+    """Return the first bad candidate. Checks at most 2 + log2(candidates) trees, more if some cannot be judged.
 
     Raises:
         InvalidInput: The check cannot judge the last files, or fails before the first step.
     """
     last = len(candidates) - 1
-    # The bad end first: without it, a search would name the last step of files that are good.
+    # The last candidate first: if it is good, no step broke the files, and a search would name a wrong one.
     verdict = await judge(candidates[last].tree)
     if verdict == "good":
-        return Found(None)
+        return SearchResult(None)
     if verdict == "skip":
-        raise InvalidInput(f"the check cannot judge the last files: it exits with {SKIP_CODE}", hint="use --bad")
+        raise InvalidInput(f"the check cannot judge the last files: it exited with {SKIP_CODE}", hint="use --bad")
     good, bad, unjudged = -1, last, set[int]()
     while open_indices := [index for index in range(good + 1, bad) if index not in unjudged]:
         index = _find_nearest(open_indices, (good + bad) // 2)
@@ -131,13 +131,13 @@ async def search(candidates: Sequence[Candidate], judge: Judge) -> Found:
                 bad = index
             case "skip":
                 unjudged.add(index)
-    open_between = tuple(sorted(index for index in unjudged if good < index < bad))
-    if bad > 0 or open_between:
-        return Found(bad, open_between)
-    # The first step is the answer: then nothing has shown yet that the files before it are good.
+    unjudged_between = tuple(sorted(index for index in unjudged if good < index < bad))
+    if bad > 0 or unjudged_between:
+        return SearchResult(bad, unjudged_between)
+    # The first step seems to be the bad one, but the files before it have not been checked yet.
     if await judge(candidates[0].before) == "bad":
         raise InvalidInput("the check fails before the first step too", hint="name a good event with --good")
-    return Found(0, start_checked=True)
+    return SearchResult(0, start_checked=True)
 
 
 def _find_nearest(indices: Sequence[int], target: int) -> int:
@@ -145,10 +145,10 @@ def _find_nearest(indices: Sequence[int], target: int) -> int:
 
 
 class FileJudge:
-    """Runs a check on trees of files, each written into one folder that nothing else uses.
+    """Runs a check on trees of files. Each tree is written into the same folder, which nothing else uses.
 
     Attributes:
-        checks: How often the check ran.
+        checks: How many times the check ran.
     """
 
     def __init__(self, check: RunCheck, executor: CodeExecutor, workspace: WorkspaceFolder, home: Path) -> None:
@@ -156,55 +156,56 @@ class FileJudge:
         self._check = check
         self._executor = executor
         self._workspace = workspace
-        self._folder = name_unfinished(home, new_id().hex)  # removed by the next `bough doctor` after a kill
-        self._path: Path | None = None
+        self._own_folder = make_unfinished_path(home, new_id().hex)  # after a kill, the next `bough doctor` removes it
+        self._working_folder: Path | None = None
 
     async def aclose(self) -> None:
         """Remove the folder."""
-        await remove_workspace(self._folder)
+        await remove_workspace(self._own_folder)
 
     async def judge(self, tree: str) -> Verdict:
         """Return the check's verdict on a tree.
 
         Raises:
-            ExecutorError: The command cannot be run, or was killed by something else than its time limit.
+            ExecutorError: The command cannot be run, or was killed, but not by its time limit.
             NotFound: The files are not in this store.
         """
         await self._write(tree)
-        assert self._path is not None  # noqa: S101 - `_write` made it
+        assert self._working_folder is not None  # noqa: S101 - `_write` made it
         self.checks += 1
         result = await run_in_folder(
             self._check.command,
             self._check.timeout_seconds,
             executor=self._executor,
-            folder=self._path,
+            folder=self._working_folder,
             guards=NO_GUARDS,
-            name=f"bisect-{self._folder.name}",
+            name=f"bisect-{self._own_folder.name}",
         )
         return read_verdict(result)
 
     async def _write(self, tree: str) -> None:
-        """Write a tree into the folder: the first one with the files that are not kept, later ones as changes."""
+        """Write a tree into the folder. The first call copies the workspace, with the files that are not kept."""
         workspace = self._workspace
-        if self._path is None:
+        if self._working_folder is None:
             past = PastFiles(workspace.file_store, workspace.bounds, KeptTree(tree))
-            self._path = (await fork_workspace("copy", workspace.folder, self._folder, past=past)).path
+            copied = await fork_workspace("copy", workspace.folder, self._own_folder, past=past)
+            self._working_folder = copied.path
         else:
-            copy = replace(workspace, folder=self._path, guards=NO_GUARDS)
+            copy = replace(workspace, folder=self._working_folder, guards=NO_GUARDS)
             await finish(asyncio.to_thread(_replace_files, copy, tree))
 
 
 def _replace_files(folder: WorkspaceFolder, tree: str) -> None:
-    """Make a folder as a tree; files that a check wrote are removed. Blocks."""
+    """Replace the files of a folder by a tree, and remove files that a check wrote. Blocks."""
     with folder.file_store.objects() as objects:
         folder.change(objects, replace_by(tree), conflicts="force")
 
 
 def read_verdict(result: CodeExecutionResult) -> Verdict:
-    """Return what a check says about the files: 0 good, 125 skip, 1 to 124 and a timeout bad.
+    """Return the verdict of a check: good for exit code 0, skip for 125, bad for 1 to 124 and after a timeout.
 
     Raises:
-        ExecutorError: Any other end, such as a command that does not exist.
+        ExecutorError: The check ended in any other way, for example because the command does not exist.
     """
     if result.timed_out:
         return "bad"
@@ -215,11 +216,11 @@ def read_verdict(result: CodeExecutionResult) -> Verdict:
         return "skip"
     if code is not None and 0 < code <= _MAX_BAD_CODE:
         return "bad"
-    how = f"exited with {code}" if code is not None else f"was ended: {result.killed_by or 'by a signal'}"
+    end = f"exited with {code}" if code is not None else f"was killed: {result.killed_by or 'by a signal'}"
     last_lines = result.error_text.strip().splitlines()[-1:]
     raise ExecutorError(
-        f"the check {how}: {last_lines[0][:200] if last_lines else 'it printed no error'}",
-        hint="0 is good, 1 to 124 bad, 125 cannot be judged",
+        f"the check {end}: {last_lines[0][:200] if last_lines else 'it printed no error'}",
+        hint="exit with 0 for good files, 1 to 124 for bad ones, 125 if they cannot be judged",
     )
 
 

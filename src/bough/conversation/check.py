@@ -1,4 +1,4 @@
-"""Checks: commands in the sandbox that judge the files of a workspace."""
+"""Checks: commands that run in the sandbox and test the files of a workspace."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ class RunCheck:
     Attributes:
         command: A bash command, which passes with exit code 0.
         until: Whether a failure is sent to the agent, so that it continues until the check passes.
-        session: Session of an exploration, of which the run is one branch; `variant` and `repeat` likewise.
+        session: If the run is a branch of an exploration, the session of that exploration.
+        variant: The name of the branch's variant.
+        repeat: The number of the branch among those of its variant.
     """
 
     command: str
@@ -43,15 +45,15 @@ class RunCheck:
             raise InvalidInput(f"invalid time limit of a check: {seconds!r:.80}", hint="give a number above 0")
 
     def to_json(self) -> JsonObject:
-        """Return the check as JSON, as the metadata of a task have it."""
+        """Return the check as JSON, for the metadata of a task."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
     @classmethod
     def parse(cls, value: object) -> RunCheck:
-        """Return the check that a command, or an object with the fields of this class, describes.
+        """Return the check for a command, or for an object with the fields of this class.
 
         Raises:
-            InvalidInput: It is neither, or a field is invalid.
+            InvalidInput: The value is neither, or a field is invalid.
         """
         if isinstance(value, str):
             return cls(command=value)
@@ -74,10 +76,10 @@ def check_command(command: object) -> str:
 async def run_in_folder(
     command: str, timeout_seconds: float, *, executor: CodeExecutor, folder: Path, guards: Guards, name: str
 ) -> CodeExecutionResult:
-    """Run a check in a folder, without a network and without secrets. The executor bounds what it uses.
+    """Run a check in a folder, without network and secrets, within the limits of the executor.
 
     Args:
-        name: Identifies the execution among those of the executor.
+        name: The id of the execution.
 
     Raises: see `CodeExecutor.execute`.
     """

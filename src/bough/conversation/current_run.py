@@ -13,14 +13,14 @@ from bough.conversation.run.run import Runner
 from bough.errors import BoughError, Conflict
 
 _background_runs: set[asyncio.Task[Any]] = set()
-"""Strong references: the event loop has only weak ones, and nobody awaits these tasks."""
+"""Strong references to tasks that nobody awaits: the event loop has only weak ones."""
 
 
 class CurrentRun(Generic[T]):
     """The run of one conversation object, and the result of its latest one.
 
     Args:
-        name: Names the tasks of its runs.
+        name: The name of the asyncio tasks of its runs.
 
     Attributes:
         result: The result of the latest run, also of one that raised; None before the first one and during a run.
@@ -74,10 +74,10 @@ class CurrentRun(Generic[T]):
         return self.result
 
     async def start(self, on_end: Callable[[], Awaitable[None]] | None = None) -> None:
-        """Leave the run to itself. Returns when it has the lease, or has ended without taking one.
+        """Let the run continue in the background. Returns when it has the lease, or has ended without taking one.
 
-        An error that ends a run which has the lease is in its log; what is not a `BoughError` is also reported to the
-        event loop.
+        If a run that has the lease fails, the error is recorded in its log. An error that is not a `BoughError` is also
+        reported to the event loop.
 
         Args:
             on_end: Called when the run has ended, and when it could not start.
@@ -91,14 +91,14 @@ class CurrentRun(Generic[T]):
         task = asyncio.create_task(self._wait_and_end(on_end), name=f"background {self._name}")
         _background_runs.add(task)
         task.add_done_callback(_background_runs.discard)
-        leased = asyncio.create_task(has_lease.wait())
+        lease_task = asyncio.create_task(has_lease.wait())
         try:
-            await asyncio.wait({task, leased}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({task, lease_task}, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
             await self.interrupt()  # the caller does not know that the run has begun
             raise
         finally:
-            leased.cancel()
+            lease_task.cancel()
             task.add_done_callback(_report)
         if not has_lease.is_set():
             await task
@@ -112,7 +112,7 @@ class CurrentRun(Generic[T]):
 
     @asynccontextmanager
     async def join_after(self) -> AsyncGenerator[None]:
-        """Run the block, then wait until the run that was active at its start has its result."""
+        """After the block, wait until the run that was active at its start has its result."""
         ended = self._ended
         yield
         if ended is not None:
@@ -127,7 +127,7 @@ class CurrentRun(Generic[T]):
         """Interrupt the run, and return when it has ended."""
         if (task := self._task) is not None:
             self.stop()
-            task.cancel()  # a task that has not started yet does not know itself, so `stop` cannot cancel it
+            task.cancel()  # before its task starts, a runner has no reference to it, so `stop` cannot cancel it
             await asyncio.wait({task})  # not gather: a tool of this run may call `interrupt`
 
 

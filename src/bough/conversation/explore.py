@@ -1,7 +1,7 @@
-"""Trying variants: branches of one conversation, each with its own files, judged by one check.
+"""Tries variants of the work: runs branches of one conversation, each with separate files, and tests each by one check.
 
-The id of a branch follows from the session, the variant and the number of the repeat. So the same call with the same
-session continues what was begun, and runs no finished branch twice.
+The id of a branch is computed from the session, the variant and the number of the repeat. So a repeated call with the
+same session continues the exploration, and runs no finished branch twice.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ class Variant:
 
     Attributes:
         name: Names the branches.
-        message: The message of the branch; None for that of the exploration.
+        message: The message of the branch; None for the message of the exploration.
         agent: Replaces the agent of the source.
-        overrides: As for `fork`; `model` and `system_prompt` are short for two of them.
+        overrides: As for `fork`. `model` and `system_prompt` set two of them.
     """
 
     name: str
@@ -74,8 +74,8 @@ class TriedBranch:
     """One run of a variant.
 
     Attributes:
-        conversation: The id of the branch, a fork of the source with files of its own.
-        repeat: The number of the run of its variant, from 1.
+        conversation: The id of the branch, a fork of the source with separate files.
+        repeat: Counts the branches of the variant, from 1.
         check: The result of the check; None if it has not run.
         seconds: From the first event of the branch to its last.
         files: None if the files of the branch were not kept.
@@ -133,7 +133,7 @@ class Exploration:
     """The result of trying variants.
 
     Attributes:
-        session: Continues the exploration, as an argument of `explore`.
+        session: Pass it to `explore` to continue the exploration.
         at: How many events of the source the branches share.
         winner: The cheapest branch that passed, of the variant that passed most often; None if nothing passed.
     """
@@ -181,7 +181,7 @@ class ExploreRequest:
             if not name.strip() or len(name) > MAX_NAME_CHARACTERS or not name.isprintable():
                 raise InvalidInput(f"invalid name of a variant: {name!r:.80}", hint="give 1 to 60 printable characters")
             if names.count(name) > 1:
-                raise InvalidInput(f"two variants have the name {name!r}", hint="give each a name of its own")
+                raise InvalidInput(f"two variants have the name {name!r}", hint="give each a different name")
         for variant in self.variants:
             require_type(variant.message, (str, NoneType), "the message of a variant", "give a text")
         require_type(self.message, (str, NoneType), "message", "give a text")
@@ -195,7 +195,7 @@ class ExploreRequest:
             raise InvalidInput(f"{self.repeats * len(names)} branches are too many", hint=f"at most {MAX_BRANCHES}")
         object.__setattr__(self, "session", parse_id(self.session))
 
-    def name_branch(self, variant: str, repeat: int) -> UUID:
+    def make_branch_id(self, variant: str, repeat: int) -> UUID:
         """Return the id of a branch."""
         return uuid5(self.session, f"{variant}/{repeat}")
 
@@ -219,10 +219,10 @@ class ExploreRequest:
                 overrides[name] = value
         tags = {SESSION_TAG: str(self.session), VARIANT_TAG: variant.name, REPEAT_TAG: str(repeat)}
         return {
-            "id": self.name_branch(variant.name, repeat),
+            "id": self.make_branch_id(variant.name, repeat),
             "at": at,
             "workspace": "copy",
-            # It does not depend on `repeats`: a resumed session with more of them must make the same request.
+            # Without the number of repeats: a resumed session with more repeats must make the same request.
             "title": f"{variant.name} {repeat}",
             "tags": tags,
             "overrides": overrides,
@@ -231,7 +231,7 @@ class ExploreRequest:
 
 
 class BranchSource(NamedTuple):
-    """What an explorer needs of the conversation whose branches it runs.
+    """The conversation whose branches an explorer runs, and how to run them.
 
     Attributes:
         fork: Makes and opens a branch, or opens it if it exists.
@@ -263,18 +263,18 @@ class Explorer:
         self._slots = asyncio.Semaphore(request.jobs)
 
     async def run(self) -> Exploration:
-        """Run every branch that is not done. Cancelled, it pauses the branches that run."""
+        """Run every branch that is not done. If this is cancelled, the running branches are paused."""
         request = self._request
         at = await self._choose_cut()
         plan = [(variant, repeat) for variant in request.variants for repeat in range(1, request.repeats + 1)]
-        running = [asyncio.create_task(self._run_branch(variant, repeat, at)) for variant, repeat in plan]
+        tasks = [asyncio.create_task(self._run_branch(variant, repeat, at)) for variant, repeat in plan]
         try:
-            branches = await asyncio.gather(*running)
+            branches = await asyncio.gather(*tasks)
         except BaseException:
-            # Awaited: a branch that is cancelled records that it is paused.
-            for task in running:
+            # Awaited, because a cancelled branch still records that it is paused.
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*running, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
             raise
         variants = tuple(
             VariantResult(name=variant.name, branches=tuple(b for b in branches if b.variant == variant.name))
@@ -290,24 +290,24 @@ class Explorer:
         )
 
     async def _choose_cut(self) -> int:
-        """Return the cut of the branches: the given one, that of the branches that exist already, or the head."""
+        """Return the cut of the branches: the requested one, else that of an existing branch, else the head."""
         if self._at is not None:
             return self._at
-        # Branches of one session start at one cut, also if the source has got further since the first of them.
+        # All branches of a session have the same cut, although the source may have new events since the first branch.
         for variant in self._request.variants:
             with suppress(NotFound):
-                record = await self._source.store.get(self._request.name_branch(variant.name, 1))
+                record = await self._source.store.get(self._request.make_branch_id(variant.name, 1))
                 if record.forked_at is not None:
                     return record.forked_at
         return self._source.head
 
     async def _run_branch(self, variant: Variant, repeat: int, at: int) -> TriedBranch:
-        id = self._request.name_branch(variant.name, repeat)
+        id = self._request.make_branch_id(variant.name, repeat)
         branch = TriedBranch(conversation=id, variant=variant.name, repeat=repeat)
         check = self._request.make_check(variant.name, repeat)
         error = ""
         async with self._slots:
-            # Read before the fork: a finished branch is not opened, whatever its variant has become.
+            # Read before the fork: a finished branch is not opened, even if its variant was changed since.
             existing = await self._read(branch)
             if existing is not None and self._is_done(existing):
                 self._on_update(existing)
@@ -328,7 +328,7 @@ class Explorer:
         return branch
 
     async def _run_message(self, opened: Any, message: str | None, check: RunCheck | None) -> str:
-        """Run an open branch and close it. Returns the error that a task ended with; empty without one."""
+        """Run an open branch and close it. Returns the error with which its task ended; empty without one."""
         delegation = self._source.delegation
         if delegation is None:
             async with opened:
@@ -361,11 +361,11 @@ async def read_branch(
         except NotFound:
             return None
         state, trees, steps, check, failure = journal.state, _BranchTrees(), 0, None, ""
-        first = last = None
+        first_time = last_time = None
         async for stored in store.read(branch.conversation, state.base):
-            first, last = first or stored.ts, stored.ts
+            first_time, last_time = first_time or stored.ts, stored.ts
             match stored.event:
-                # Of another check, or of a run until a check passed, nothing is taken.
+                # Results of other checks, and of checks that ran during a run, do not count.
                 case CheckRan() as event if event.session == str(request.session) and event.command == request.check:
                     check = event
                 case ErrorRaised() as event:
@@ -382,7 +382,7 @@ async def read_branch(
             check=check,
             usage=state.own,
             steps=steps,
-            seconds=0.0 if first is None or last is None else (last - first).total_seconds(),
+            seconds=0.0 if first_time is None or last_time is None else (last_time - first_time).total_seconds(),
             files=await asyncio.to_thread(trees.count, file_store),
             error=failure if state.status in ("error", "paused") and failure else _explain_status(state),
         )
@@ -395,7 +395,7 @@ def _explain_status(state: State) -> str:
         tools = sorted({str(call.get("tool") or "a call") for call in state.waiting.values()})
         return f"{', '.join(tools)} waits for a decision"
     if state.limit is not None:
-        return f"the limit of {state.limit} is reached"
+        return f"the limit {state.limit} is reached"
     return ""
 
 
@@ -417,7 +417,7 @@ class _BranchTrees:
             self._after = event.tree
 
     def count(self, file_store: FileStore | None) -> FileCounts | None:
-        """Return how many files the steps changed; None if that is not known. Blocks."""
+        """Return how many files the steps changed; None if that is unknown. Blocks."""
         if not self._is_complete or file_store is None:
             return None
         if not self._has_step or self._after is None or self._before == self._after:
@@ -431,7 +431,10 @@ class _BranchTrees:
 
 
 def choose_winner(variants: Sequence[VariantResult]) -> TriedBranch | None:
-    """Return the cheapest passed branch of the variant with the highest rate, then the lowest cost, then the first."""
+    """Return the cheapest branch that passed, of the best variant; None if no branch passed.
+
+    The best variant has the highest rate; among several, it is the cheapest one, then the first one.
+    """
     passing = [variant for variant in variants if variant.passed]
     if not passing:
         return None

@@ -1,4 +1,4 @@
-"""The methods of a conversation that try variants of the work, and search for the step that broke the files."""
+"""Methods of a conversation that try variants of the work, and search for the step that broke the files."""
 
 from __future__ import annotations
 
@@ -50,22 +50,22 @@ class ExploreMethods(FileMethods):
         queue: str | None = None,
         on_update: OnBranch | None = None,
     ) -> Exploration:
-        """Try variants of the work, each in a fork with files of its own, and judge each by a check.
+        """Try variants of the work, each in a fork with separate files, and test each by a check.
 
-        With a broker, the branches run as tasks, in this process or in workers; otherwise they run here. The same call
-        with the same `session` continues: branches that are done do not run again. A variant that cannot run is a
-        branch with an error, and the others run. Cancelled, it pauses the branches that run.
+        With a broker, the branches run as tasks, in this process or in workers; otherwise they run here. A repeated
+        call with the same `session` continues: branches that are done do not run again. If a variant cannot run, its
+        branches have an error, and the other variants run. If the call is cancelled, the running branches are paused.
 
         Args:
-            message: The message of each branch whose variant has none; None runs what is left to do at `at`.
-            check: A bash command that judges the files of a branch in the sandbox, when its agent has finished. It
-                passes with exit code 0. What it writes to kept files is removed.
+            message: The message of each branch whose variant has none; None continues the work that is left at `at`.
+            check: A bash command that tests the files of a branch in the sandbox when its agent has finished. Exit code
+                0 passes. Its changes of kept files are removed.
             repeats: How many branches each variant has.
             at: Where the branches start, as for `fork`; None for the head.
             jobs: How many branches run at the same time.
             check_timeout: Seconds after which the check is killed and has failed.
             session: None for a new one.
-            queue: The queue of the tasks; None for that of the agent.
+            queue: The queue of the tasks; None for the queue of the agent.
             on_update: Called whenever a branch reaches another state.
 
         Raises:
@@ -89,12 +89,12 @@ class ExploreMethods(FileMethods):
 
         async def fork(variant: Variant, options: ForkOptions) -> Any:
             branch = await self.fork(agent=variant.agent, **options)
-            # Before it runs: what it changes is applied as the difference from these files.
+            # Recorded before the branch runs: its changes are later applied as the difference from these files.
             await branch._keep_fork_files()
             return branch
 
         async def run_here(branch: Any, text: str | None, run_check: RunCheck | None) -> None:
-            # With an id of its own: a branch that was interrupted has the message already.
+            # With an id that depends only on the branch: an interrupted branch already has the message.
             if text is not None:
                 await branch.send_message(text, id=uuid5(_MESSAGES, str(branch.id)))
             await branch._run_until_checked(run_check)
@@ -118,15 +118,16 @@ class ExploreMethods(FileMethods):
         bad: Cut | Turn | None = None,
         check_timeout: float = CHECK_SECONDS,
     ) -> Bisection:
-        """Search for the step of this conversation that broke its files, by halves. Writes nothing to the log.
+        """Find the step of this conversation that broke its files, by a binary search. Writes nothing to the log.
 
-        The check runs in the sandbox, in a copy of the workspace that gets the files after a step: at most
-        2 + log2(steps) times.
+        The check runs at most 2 + log2(steps) times, in the sandbox, in a copy of the workspace with the files that the
+        step left.
 
         Args:
-            check: A bash command. 0 is good, 1 to 124 and a timeout are bad, 125 cannot be judged.
-            good: An event at which the files are good; None for the first one.
-            bad: An event at which they are bad; None for the head.
+            check: A bash command. It exits with 0 for good files, 1 to 124 for bad ones, and 125 if it cannot judge
+                them. A timeout counts as bad.
+            good: An event at which the files were good; None for the first one.
+            bad: An event at which they were bad; None for the head.
 
         Raises:
             NotFound: No step in between changed files that were kept.

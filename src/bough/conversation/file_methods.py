@@ -1,4 +1,4 @@
-"""The methods of a conversation for the files of its workspace: what they were at an event, and bringing them back."""
+"""Methods of a conversation for the files of its workspace: they read, compare and restore files of past events."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from bough.conversation.fork.files import (
     KeptTree,
     MakeTarget,
     WorkspaceFolder,
-    bring_in,
+    apply_difference,
     check_conflicts_argument,
     describe_damage,
     find_restore,
@@ -88,11 +88,11 @@ class FileMethods:
         """Return which files differ between two events, with the patch and the numbers of lines.
 
         Args:
-            start: As `at` of `files`; None for the first event, of a fork for its cut.
-            stop: None for the present files.
-            other: The conversation of the same store that `stop` is an event of; None for this one.
-            own: Only what this conversation did, without what others changed meanwhile.
-            paths: Only these; a folder stands for everything below it.
+            start: As `at` of `files`; None for the first event, or for the cut of a fork.
+            stop: As `at` of `files`; None for the present files.
+            other: A conversation of the same store, to which `stop` belongs; None for this one.
+            own: Whether to return only the changes of this conversation, without the changes of others.
+            paths: Only these paths; a folder includes everything below it.
 
         Raises:
             NotFound: The files were not kept.
@@ -120,21 +120,21 @@ class FileMethods:
         conflicts: Conflicts = "refuse",
         dry_run: bool = False,
     ) -> FileChanges:
-        """Take back what this conversation did to its files after an event. What others changed stays.
+        """Take back the changes that this conversation made to its files after an event. Changes of others stay.
 
-        The present files are kept first, so `redo` brings them back. The log records the restore, and a message tells
-        the model which files were written.
+        The present files are kept first, so `redo` can bring them back. The log records the restore, and a message
+        tells the model which files were written.
 
         Args:
             at: The number of events, the id of the last one, or `Turn(n)`.
-            paths: Only these, relative to the workspace; a folder stands for everything below it.
-            exact: Make the folder exactly as it was, also where others changed it.
-            conflicts: What happens to files that others changed too: `refuse` writes nothing, `leave` leaves these
-                files, `force` writes over them.
+            paths: Only these paths, relative to the workspace; a folder includes everything below it.
+            exact: Restore the folder exactly, and also take back the changes of others.
+            conflicts: How to treat files that somebody else changed too: `refuse` writes nothing, `leave` skips these
+                files, `force` overwrites them.
             dry_run: Write nothing, and return what would be written.
 
         Raises:
-            Conflict: A run uses the folder, or others changed a file; `details["paths"]` has the paths.
+            Conflict: A run uses the folder, or somebody else changed a file (`details["paths"]`).
             NotFound: The files were not kept.
             PermissionDenied: The workspace is read-only, or `paths` names a protected file.
             CorruptLog: The kept files are damaged.
@@ -144,7 +144,7 @@ class FileMethods:
         await journal.catch_up()
         cut, log = await find_cut(journal, at, pending="close")
         head = journal.durable
-        kept_trees = _name_last_tree(self.state)
+        kept_trees = _list_last_tree(self.state)
         if exact:
             kept_tree = await find_tree(journal.store, journal.cid, log.state, head)
             target = revert_steps((), conflicts) if kept_tree is None else replace_by(kept_tree.tree)
@@ -153,25 +153,27 @@ class FileMethods:
             if self.state.files is None:
                 await find_tree(journal.store, journal.cid, log.state, head)  # raises if calls may have written files
             steps = await list_steps(journal.store, journal.cid, cut.at, head)
-            target = self._revert(steps, conflicts)
+            target = self._revert_all(steps, conflicts)
         options: JsonObject = {"conflicts": conflicts, "paths": paths, "dry_run": dry_run}
         # Finished even if the caller is cancelled: the folder must not change without an event.
         return await finish(self._change_files(target, "restore", {"at": cut.at}, options, kept_trees))
 
     async def redo(self) -> FileChanges:
-        """Bring back the files that the last restore changed.
+        """Take back the last restore: bring back the files that it changed.
 
         Raises:
-            NotFound: The conversation did something else to its files since, or nothing was restored.
+            NotFound: The conversation has changed its files since the last restore, or nothing was restored.
             Conflict: As for `restore`.
         """
         journal = self._require_writable()
         await journal.catch_up()
         step = await find_restore(journal.store, journal.cid, 0, journal.durable)
         if step is None:
-            raise NotFound("there is no restore to take back", hint="restore(at) names an event")
+            raise NotFound(
+                "the last change of the files was not a restore", hint="call restore(at) first; redo takes it back"
+            )
         options: JsonObject = {"conflicts": "refuse", "paths": (), "dry_run": False}
-        target, kept_trees = revert_steps([step], "refuse"), _name_last_tree(self.state)
+        target, kept_trees = revert_steps([step], "refuse"), _list_last_tree(self.state)
         return await finish(self._change_files(target, "restore", {"redo": step.seq}, options, kept_trees))
 
     async def apply(
@@ -186,10 +188,10 @@ class FileMethods:
         check_timeout: float = CHECK_SECONDS,
         dry_run: bool = False,
     ) -> FileChanges:
-        """Bring what another conversation did to its files into this workspace, by a merge.
+        """Merge the changes that another conversation made to its files into this workspace.
 
         Args:
-            source: A conversation of the same store, for example a fork of this one.
+            source: The conversation whose changes are merged, in the same store; for example, a fork of this one.
             start: An event of `source`, as for `restore`; None for the last event that both share.
             stop: None for the present files of `source`.
             paths: As for `restore`, like `conflicts` and `dry_run`.
@@ -209,23 +211,23 @@ class FileMethods:
         before, after = await source._past_workspace.find(start), await source._past_workspace.find(stop)
         of: JsonObject = {"conversation": str(other.cid), "start": str(start), "stop": str(stop or other.durable)}
         options: JsonObject = {"conflicts": conflicts, "paths": paths, "dry_run": dry_run}
-        target = bring_in(before.tree, after.tree, conflicts)
+        target = apply_difference(before.tree, after.tree, conflicts)
         stop_check = asyncio.Event()
         judge = None if run_check is None else partial(self._judge_change, run_check, stop_check)
         task = asyncio.ensure_future(self._change_files(target, "apply", of, options, [before, after], judge))
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            # A check in progress is ended and the change taken back; everything else is finished, as in `restore`.
+            # A check in progress is ended, and the change is taken back. Without one, the change is finished as in `restore`.
             stop_check.set()
             with suppress(asyncio.CancelledError, BoughError):
                 await finish(task)
             raise
 
     async def _keep_fork_files(self) -> None:
-        """Record the files of a new fork, so that what it does to them can be told from what it began with.
+        """Record the files with which a new fork begins, so that its own changes can be computed later.
 
-        Does nothing if the fork has run, or keeps no files.
+        Does nothing if the fork has already run, or keeps no files.
         """
         journal, file_store = self._journal, self._parts.environment.file_store
         settings = self._parts.environment.settings
@@ -239,19 +241,19 @@ class FileMethods:
             looked = await asyncio.to_thread(folder.look, objects)
             await journal.append(make_event(replace(looked, before=None), file_store, by="fork"))
         except NotFound:
-            return  # the run records why they cannot be kept
+            return  # the run records why the files cannot be kept
         finally:
             await _close(objects)
 
-    def _revert(self, steps: Sequence[FileStep], conflicts: Conflicts) -> MakeTarget:
-        """Return what takes back steps, and what a call did whose process died before its end was recorded."""
+    def _revert_all(self, steps: Sequence[FileStep], conflicts: Conflicts) -> MakeTarget:
+        """Return a function that takes back steps, and the changes of a call whose process died before its end."""
         state = self.state
         last_tree = None if state.files is None else state.files.tree
         has_lost_call = last_tree is not None and any(call.started for call in state.open_calls)
 
         def make_target(objects: Objects, now: str) -> Any:
-            lost = [FileStep(last_tree, now, state.head)] if has_lost_call and last_tree != now else []
-            return revert_steps([*steps, *lost], conflicts)(objects, now)
+            lost_steps = [FileStep(last_tree, now, state.head)] if has_lost_call and last_tree != now else []
+            return revert_steps([*steps, *lost_steps], conflicts)(objects, now)
 
         return make_target
 
@@ -264,11 +266,11 @@ class FileMethods:
         kept_trees: Sequence[KeptTree],
         judge: Callable[[Objects, Changed], Awaitable[CheckRan]] | None = None,
     ) -> FileChanges:
-        """Change the workspace, and record what was there before and what is there now.
+        """Change the workspace, and record its files before and after the change.
 
         Args:
-            kept_trees: The trees that the target needs; an error names their events.
-            judge: Judges the files after the change; if they do not pass, it has taken the change back.
+            kept_trees: The trees that the target needs; an error about them names their events.
+            judge: Tests the files after the change. If the test fails, `judge` has taken the change back.
         """
         journal, file_store, folder = self._journal, self._file_store, self._workspace_folder()
         objects = await acquire(asyncio.to_thread(file_store.objects), _close)
@@ -277,20 +279,20 @@ class FileMethods:
                 changed = await asyncio.to_thread(folder.change, objects, target, **options)
             if options["dry_run"]:
                 return changed.summarize()
-            judged = () if judge is None else (await judge(objects, changed),)
-            has_failed = any(not event.passed for event in judged)
-            # While the objects are open: otherwise a collection could remove a tree that this event names.
+            check_events = () if judge is None else (await judge(objects, changed),)
+            has_failed = any(not event.passed for event in check_events)
+            # While the objects are open: otherwise a collection could remove the trees that these events name.
             if changed.changes and not has_failed:
-                await journal.append(*self._describe_change(changed, by, of), *judged)
-            elif judged:
-                await journal.append(*judged)
+                await journal.append(*self._describe_change(changed, by, of), *check_events)
+            elif check_events:
+                await journal.append(*check_events)
             summary = FileChanges(skipped=changed.summarize().skipped) if has_failed else changed.summarize()
-            return replace(summary, check=next(iter(judged), None))
+            return replace(summary, check=next(iter(check_events), None))
         finally:
             await _close(objects)
 
     async def _judge_change(self, check: RunCheck, stop: asyncio.Event, objects: Objects, changed: Changed) -> CheckRan:
-        """Run a check in the changed workspace. Unless it passes, take the change back, without what others changed."""
+        """Run a check in the changed workspace. Unless it passes, take the change back, but not the changes of others."""
         folder, has_passed = self._workspace_folder(), False
         running = asyncio.create_task(
             run_in_folder(
@@ -313,20 +315,20 @@ class FileMethods:
             return describe_result(check, result, changed.tree)
         finally:
             if not has_passed and changed.changes:
-                target = bring_in(changed.tree, changed.looked.tree, "leave")
+                target = apply_difference(changed.tree, changed.looked.tree, "leave")
                 await asyncio.to_thread(folder.change, objects, target, conflicts="leave")
 
     def _describe_change(self, changed: Changed, by: Literal["restore", "apply"], of: JsonObject) -> list[Event]:
         state, file_store = self.state, self._file_store
-        # What a person changed is recorded before the restore, so that it is never taken for the conversation's.
+        # Changes from outside are recorded before the restore, so that they never count as the conversation's.
         events: list[Event] = []
         last_tree, now = None if state.files is None else state.files.tree, changed.looked.tree
         if last_tree != now:
             lost_call = next((call.id for call in state.open_calls if call.started), None)
-            who: Literal["first", "outside", "tool"] = "outside" if lost_call is None else "tool"
+            changed_by: Literal["first", "outside", "tool"] = "outside" if lost_call is None else "tool"
             if last_tree is None:
-                who = "first"
-            events.append(make_event(changed.looked, file_store, by=who, tool_call_id=lost_call))
+                changed_by = "first"
+            events.append(make_event(changed.looked, file_store, by=changed_by, tool_call_id=lost_call))
         looked = changed.describe()
         events.append(make_event(looked, file_store, by=by, of=of))
         names = ", ".join(f"{change.path} ({change.change})" for change in changed.summarize().changes[:_MAX_NAMED])
@@ -364,7 +366,7 @@ async def _close(objects: Objects) -> None:
     await asyncio.to_thread(objects.close)
 
 
-def _name_last_tree(state: State) -> list[KeptTree]:
-    """Return the latest tree that the log names, if there is one."""
+def _list_last_tree(state: State) -> list[KeptTree]:
+    """Return the latest tree that the log names in a list; an empty list if there is none."""
     files = state.files
     return [] if files is None or files.tree is None else [KeptTree(files.tree, files.seq)]

@@ -1,4 +1,4 @@
-"""Where the files of a store's workspaces are kept."""
+"""The kept files of a store's workspaces: where they are, their events, and their collection."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ _MAX_NAMED_EVENTS: Final = 20
 
 
 def open_file_store(store: EventStore, settings: Settings) -> FileStore | None:
-    """Return the kept files of a store; None for a store of another kind, which keeps none. Nothing is created.
+    """Return the kept files of a SQLite or Postgres store; None for any other store. Nothing is created.
 
-    That of a SQLite store is a folder beside its file, and that of a temporary store is removed with it. Those of
-    Postgres stores are below `Settings.files`.
+    A SQLite store keeps them in a folder beside its file; the folder of a temporary store is removed with it. Postgres
+    stores keep them below `Settings.files`.
     """
     from bough.files import FileStore
 
-    path = _name_folder(store, settings)
+    path = _find_folder(store, settings)
     return None if path is None else FileStore(path, max_bytes=settings.keep_place_bytes)
 
 
-def _name_folder(store: EventStore, settings: Settings) -> Path | None:
+def _find_folder(store: EventStore, settings: Settings) -> Path | None:
     from bough.files import name_postgres_files, name_sqlite_files
 
     key: tuple[str, ...] = getattr(store, "files_key", ())
@@ -47,7 +47,7 @@ def _name_folder(store: EventStore, settings: Settings) -> Path | None:
 
 
 def read_bounds(settings: Settings) -> KeepBounds:
-    """Return how much of a workspace the settings keep."""
+    """Return the settings' bounds for the kept files of a workspace."""
     from bough.files import KeepBounds
 
     return KeepBounds(
@@ -67,10 +67,10 @@ def make_event(
     of: JsonObject | None = None,
     skipped: tuple[tuple[str, str], ...] = (),
 ) -> FilesKept:
-    """Return the event of a look at a folder.
+    """Return the event that records a look at a folder.
 
     Args:
-        skipped: The omitted paths that no event of the run has named yet.
+        skipped: The skipped paths, with reasons, that no event of the run has named yet.
     """
     return FilesKept(
         tree=looked.tree,
@@ -99,9 +99,9 @@ async def collect_files(
     """Remove the kept files that no event of a store names. O(events of the store, and bytes of what is rewritten).
 
     Args:
-        store: The whole store: the files that a tenant's view does not show would be removed.
-        dry_run: Only return what would be freed.
-        thorough: Leave nothing that no event names, also where that frees little.
+        store: The whole store. With the view of one tenant, the files of all other tenants would be removed.
+        dry_run: Only return how much would be freed.
+        thorough: Remove every file that no event names, also if that frees little.
 
     Raises:
         Conflict: Runs read or add files at the same time. Nothing was removed.

@@ -1,4 +1,4 @@
-"""Following a conversation: its events as they are appended, and the pieces of text of runs on this event loop."""
+"""Follows a conversation: yields events as they are appended, and pieces of text of runs on this event loop."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from bough.events.record import StoredEvent
 from bough.events.store import EventStore
 
 _FIRST_CHECK_SECONDS = 0.1
-"""After this time without an update, the lease is checked; then after twice the time, up to that of a lease."""
+"""After this time without an update, the lease is checked. Each further wait is twice as long, up to a lease's time."""
 
 LIVE_TASK_STATES = ("pending", "running")
 
 HANDED_BACK = "handed back"
-"""Reason of the `paused` of a run that another worker continues."""
+"""The reason of the status `paused` if another worker continues the run."""
 
 
 def check_position(after: int) -> int:
@@ -34,7 +34,7 @@ def check_position(after: int) -> int:
 
 
 def ends_run(stored: StoredEvent) -> bool:
-    """Whether a run has ended with this event, or its task before it ran, and no other worker continues it."""
+    """Whether an event ends a run, or a task that has not run, and no other worker continues it."""
     if stored.kind not in ("StateChanged", "TaskChanged"):
         return False  # without decoding the event
     match stored.event:
@@ -47,18 +47,18 @@ def ends_run(stored: StoredEvent) -> bool:
 
 
 async def follow(store: EventStore, cid: UUID, after: int) -> AsyncGenerator[Update]:
-    """Iterate the events after seq `after` and the pieces of text in between, until the present run has ended.
+    """Yield the events after seq `after` and the pieces of text in between, until the present run has ended.
 
-    Ends at the head of the log if there is no run. A run of a process that died has ended as soon as its lease has
-    expired or its process is known to be gone.
+    Ends at the head of the log if there is no run. The run of a dead process has ended when its lease has expired, or
+    when the process is known to be dead.
 
     Raises:
         NotFound: The conversation does not exist, or was deleted before the first event was read.
     """
     updates = UpdateChannel()
-    # Joined before anything is read, so that no piece of a response is missed whose events are read.
+    # Joined before any event is read, so that no piece of text after these events is missed.
     with local_followers.join(store.url, cid, updates.put):
-        # Asked before the head is read: a run that ends in between has its last event before that head.
+        # Before the head is read: if a run ends in between, its last event is before that head.
         is_running = await _is_running(store, cid)
         head = (await store.get(cid)).head
         position, patience_seconds = after + 1, _FIRST_CHECK_SECONDS
@@ -85,7 +85,7 @@ async def follow(store: EventStore, cid: UUID, after: int) -> AsyncGenerator[Upd
                     yield update
                     position = update.seq + 1
                     is_running = is_running and not (position > head and ends_run(update))
-                # A piece is published when it arrives, earlier events when they are durable.
+                # A piece is published at once, but earlier events only when they are durable: so the piece waits here.
                 while pieces and pieces[0].head <= position:
                     yield pieces.pop(0)
         finally:

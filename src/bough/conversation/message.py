@@ -1,4 +1,4 @@
-"""Validating a message, and the events that it adds to the log: the message, activated skills, a title."""
+"""Validates a message, and makes the events that it adds to the log: the message, activated skills, a title."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _make_type_error(value: object) -> InvalidInput:
 
 
 async def is_sent(journal: Journal, message: UserMessage, networks: Sequence[str] = ()) -> bool:
-    """Whether a log already has this message; if so, it is folded up to its head.
+    """Whether a log already has this message. If so, the journal is caught up with the log.
 
     Reads one row. URLs are fetched only if the log has an event of this id.
 
@@ -118,10 +118,11 @@ async def is_sent(journal: Journal, message: UserMessage, networks: Sequence[str
     (message,) = cast("list[UserMessage]", list(journal.mask([message])))
     message = cast("UserMessage", await fetch_inputs(message, networks))
     # As the log has it: bytes replaced by their digest, and invalid text by U+FFFD.
-    sent = cast("UserMessage", decode(seq, message.id, message.kind, message.ts, encode(message)))
+    as_recorded = cast("UserMessage", decode(seq, message.id, message.kind, message.ts, encode(message)))
     async for stored in store.read(conversation, seq, seq + 1):
         existing = stored.event
-        if isinstance(existing, UserMessage) and (existing.content, existing.sender) == (sent.content, sent.sender):
+        is_message = isinstance(existing, UserMessage)
+        if is_message and (existing.content, existing.sender) == (as_recorded.content, as_recorded.sender):
             await journal.catch_up()
             return True
     raise Conflict(
@@ -134,15 +135,15 @@ async def is_sent(journal: Journal, message: UserMessage, networks: Sequence[str
 async def find_message(
     journal: Journal, root: UUID, turn: Turn, *, source: ConversationRecord | None = None
 ) -> UserMessage:
-    """Return the message of a recorded turn as a new one, with the bytes of its images and files.
+    """Return the message of a recorded turn as a new message, with the bytes of its images and files.
 
     Args:
-        journal: The log that `turn` counts in, caught up.
+        journal: The log whose turns `turn` counts, caught up.
         root: The root of the conversation that repeats the turn.
-        source: The conversation of the turn; None for that of the record, or of the log.
+        source: The conversation of the turn; None for the one in the record, or else the one of `journal`.
 
     Raises:
-        InvalidInput: There is no such turn, or it is of a conversation of another root.
+        InvalidInput: There is no such turn, or it belongs to a conversation with another root.
         NotFound: The conversation of the turn was deleted, or the message or its bytes were erased.
     """
     require_type(turn, Turn, "a turn", "give Turn(n), or a record of turns()")
@@ -151,8 +152,8 @@ async def find_message(
         source, cid = await store.get(turn.conversation), turn.conversation
     if source is not None and source.root != root:
         raise InvalidInput(
-            f"turn {turn.number} is of another conversation: {source.id}",
-            hint="give a turn of this conversation, of its source or of a fork of either",
+            f"turn {turn.number} belongs to an unrelated conversation: {source.id}",
+            hint="give a turn of this conversation, of its source, or of their forks",
         )
     if isinstance(turn, TurnRecord):
         _, seq = await store.locate(turn.message.id, cid=cid)
@@ -160,7 +161,7 @@ async def find_message(
         if not 1 <= turn.number <= journal.state.turns:
             raise InvalidInput(
                 f"there is no turn {turn.number} to repeat: the conversation has {journal.state.turns}",
-                hint="for a turn that only its source has, give the record that turns() of the source returns",
+                hint="for a turn that only the source has, give its record, which turns() of the source returns",
             )
         await journal.settle()  # the message must be in the store
         seq = await journal.find_turn(turn.number - 1)
@@ -207,7 +208,7 @@ def _check_image(part: ImagePart) -> None:
     """Check that a base64 image has the media type that it declares.
 
     Raises:
-        InvalidInput: It does not, or it is not base64.
+        InvalidInput: It has another media type, or is not base64.
     """
     if part.content is not None or part.url is not None or part.sha256 is not None:
         return  # bytes were checked when they were read; a URL or a digest cannot be checked here
@@ -264,7 +265,7 @@ def _rank_catalog(text: str, state: State, toolset: SkillToolset) -> list[Event]
 
 
 def refuse_untrusted(message: UserMessage, registry: SkillRegistry) -> tuple[PermissionDenied, list[Event]] | None:
-    """Return the error and the events of a message that calls an untrusted skill by `/name`; None for any other."""
+    """Return the error and the events for a message that calls an untrusted skill by `/name`; None if it does not."""
     if message.sender != "user":
         return None
     for match in match_withheld(registry, message.plain):

@@ -1,4 +1,4 @@
-"""Running one prompt in a new conversation with a single call."""
+"""Runs one prompt in a new conversation with a single call."""
 
 from __future__ import annotations
 

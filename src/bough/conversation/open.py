@@ -1,4 +1,4 @@
-"""Starting and opening conversations. After an error nothing is written and no resource remains open."""
+"""Starts and opens conversations. After an error, nothing is written and no resource remains open."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from bough.types import JsonObject, new_id
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """A validated new conversation: its record, its first event, its blueprint and its rules."""
+    """A new conversation that was validated but not written: its record, first event, blueprint and rules."""
 
     record: ConversationRecord
     started: ConversationStarted
@@ -133,9 +133,9 @@ class Beginning:
             tags=self.tags,
         )
         cid = new_id() if self.id is None else parse_id(self.id)
-        return Prepared(record=self._record(cid, event, spec), started=event, blueprint=blueprint, rules=rules)
+        return Prepared(record=self._make_record(cid, event, spec), started=event, blueprint=blueprint, rules=rules)
 
-    def _record(self, cid: UUID, event: ConversationStarted, spec: AgentSpec) -> ConversationRecord:
+    def _make_record(self, cid: UUID, event: ConversationStarted, spec: AgentSpec) -> ConversationRecord:
         return ConversationRecord(
             id=cid,
             root=cid,
@@ -171,20 +171,20 @@ async def create_or_open(
         rules = Rules.build(settings, **given_rules)
         return await new.start(store, executor, settings, rules, delegation)
     except Conflict:
-        # With a model, like the recorded agent. Otherwise every agent would seem to differ from it.
+        # With its model chosen, as in the record; otherwise every agent would seem to differ from the recorded one.
         agent = None if spec is None else settle_spec(spec, settings)
         rules = Rules.build(settings, **given_rules).narrow_by_agent(spec)
         return await reopen(new.id, store, agent, executor, settings, rules, delegation)
 
 
-class FoundLog(NamedTuple):
-    """A log that was read to its head, with the conversation's record."""
+class FoldedLog(NamedTuple):
+    """A log that was read to its head, and the record of its conversation."""
 
     record: ConversationRecord
     journal: Journal
 
 
-async def find_log(store: EventStore, cid: UUID, *, is_run: bool = False) -> FoundLog:
+async def read_log(store: EventStore, cid: UUID, *, is_run: bool = False) -> FoldedLog:
     """Read a log up to its head, starting at a kept state if it is long.
 
     Args:
@@ -202,11 +202,11 @@ async def find_log(store: EventStore, cid: UUID, *, is_run: bool = False) -> Fou
     record = await store.get(cid)
     journal = Journal(store, cid, fold=fold)
     await journal.catch_up(record.head)
-    return FoundLog(record, journal)
+    return FoldedLog(record, journal)
 
 
 def make_read_only_error() -> Unavailable:
-    """Return the error for what a conversation that was opened to be read cannot do."""
+    """Return the error for writing to, or running, a conversation that was opened read-only."""
     return Unavailable("the conversation was opened read-only", hint="open it without read_only=True")
 
 
@@ -218,11 +218,11 @@ async def open_to_read(id: UUID | str, store: EventStore | str | None, settings:
     """
     for name, value in unused.items():
         if value is not None:
-            raise InvalidInput(f"{name}= has no effect with read_only=True", hint="leave one of them out")
+            raise InvalidInput(f"{name}= has no effect with read_only=True", hint="omit one of the two")
     environment = await Environment.of(settings, store, None, settings.executor)
     async with environment.close_on_failure():
         cid = id if isinstance(id, UUID) else await environment.store.resolve(id)
-        record, journal = await find_log(environment.store, cid)
+        record, journal = await read_log(environment.store, cid)
 
         def refuse(spec: AgentSpec) -> Blueprint:
             raise make_read_only_error()
@@ -242,22 +242,22 @@ async def reopen(
     delegation: Delegation | None = None,
     workspace: str | Path | None = None,
     cache: BlueprintCache | None = None,
-    log_state: FoundLog | None = None,
+    log_state: FoldedLog | None = None,
     record_agent: bool = True,
 ) -> Parts:
     """Open an existing conversation. Raises: see `AsyncConversation.open`.
 
     Args:
-        given_rules: The rules that the caller gives.
+        given_rules: The rules that the caller passed.
         cache: Builds the blueprint from parts shared with other conversations; None shares no parts.
         log_state: The log, if the caller has already read it.
-        record_agent: Whether to record `agent` if it differs from the recorded one. False for an agent rebuilt from
-            the record of an imported log, which has addresses and paths that the rebuilt one omits.
+        record_agent: Whether to record `agent` if it differs from the recorded one. False for an agent that was rebuilt
+            from the record of an imported log, because it lacks the addresses and paths of that record.
     """
     environment = await Environment.of(settings, store, executor, settings.executor, delegation)
     async with environment.close_on_failure():
         cid = id if isinstance(id, UUID) else await environment.store.resolve(id)
-        record, journal = log_state or await find_log(environment.store, cid)
+        record, journal = log_state or await read_log(environment.store, cid)
         if (nonce := record.config.get("made")) is not None:
             await finish_workspace(settings.home, cid, nonce)  # in case the forking process was killed
         await given_rules.secrets.resolve()
@@ -277,7 +277,7 @@ async def reopen(
         folder, pool = workspace_folder(state.workspace), environment.pool
 
         def build(spec: AgentSpec) -> Blueprint:
-            # Read now, because tools may have changed rule files since the opening.
+            # Read when the agent is built: tools may have changed rule files since the opening.
             changed_rules = state.changed_rules
             return make_blueprint(spec, folder, settings, pool=pool, cache=cache, changed_rules=changed_rules)
 

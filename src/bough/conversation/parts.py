@@ -57,7 +57,7 @@ class Environment:
         executor_name: str,
         delegation: Delegation | None = None,
     ) -> Environment:
-        """Return an environment. Opens a store given by its URL, and the executor `executor_name` if none is given.
+        """Return an environment. Opens the store if `store` is a URL, and `executor_name` if no executor is given.
 
         Args:
             delegation: Runs the tasks of sub-agents; its log is the store.
@@ -72,15 +72,15 @@ class Environment:
             )
         if delegation is not None:
             store = _require_log(delegation, store)
-        used = executor or executor_named(executor_name, packages=settings.packages)
-        opened = store
-        if opened is None or isinstance(opened, str):
-            opened = await open_store(opened or settings.store, keep_copy=settings.copy_before_upgrade)
-        new = cls(settings, opened, used, delegation)
-        if opened is not store:
-            new._owned.append(opened)
-        if used is not executor:
-            new._owned.append(used)
+        used_executor = executor or executor_named(executor_name, packages=settings.packages)
+        opened_store = store
+        if opened_store is None or isinstance(opened_store, str):
+            opened_store = await open_store(opened_store or settings.store, keep_copy=settings.copy_before_upgrade)
+        new = cls(settings, opened_store, used_executor, delegation)
+        if opened_store is not store:
+            new._owned.append(opened_store)
+        if used_executor is not executor:
+            new._owned.append(used_executor)
         return new
 
     @cached_property
@@ -89,7 +89,7 @@ class Environment:
         return open_file_store(self.store, self.settings)
 
     def list_guards(self, spec: AgentSpec[Any], rules: Rules, workspace: Path) -> Guards:
-        """Return what tools must not change: the default names, skill folders, configurations and hooks."""
+        """Return the paths that tools must not change: the default names, skill folders, configurations and hooks."""
         roots = (*spec.skill_roots, *self.settings.skill_roots)
         configs = list_files(find_config(None, home=self.settings.home, cwd=workspace, env=os.environ))
         guards = Guards().extend(workspace, (*roots, *configs, *rules.hooks.guarded))
@@ -97,17 +97,17 @@ class Environment:
         return guards if packages is None else packages.extend_guards(guards, workspace)
 
     def narrow(self, recorded: str, executor: CodeExecutor | None, *, is_foreign: bool = False) -> None:
-        """Choose the executor: `executor`, else the recorded one unless that of the settings is at least as strong.
+        """Choose the executor: `executor`, or else the recorded one, unless that of the settings is at least as strong.
 
-        So opening never weakens the isolation. If the recorded executor is not available here, runs are refused.
+        So opening never weakens the isolation. If the recorded executor is not available on this machine, runs fail.
 
         Args:
             recorded: The name of the recorded executor; empty if none is recorded.
-            executor: The executor that the caller or the agent gives.
-            is_foreign: Whether the log was imported. It is then not compared with the recorded executor.
+            executor: The executor that the caller or the agent sets.
+            is_foreign: Whether the log was imported. `executor` is then not compared with the recorded one.
 
         Raises:
-            PermissionDenied: `executor` is weaker than the recorded executor and than the one in the settings.
+            PermissionDenied: `executor` is weaker than the recorded executor, and weaker than the one in the settings.
         """
         if executor is not None:
             if not is_foreign:
@@ -115,14 +115,14 @@ class Environment:
             self.executor = executor
         elif recorded and recorded != self.executor.name:
             recorded_executor = make_recorded_executor(recorded)
-            # A program's own executor: the log has only its name, not its isolation. Use the sandbox.
+            # For an executor that a program defined, the log has only the name, not the isolation: use the sandbox.
             required = recorded_executor or executor_named("sandbox")
             if required.isolation > self.executor.isolation:
                 self.executor = required
                 self._owned.append(required)
 
     def _require_no_weaker(self, recorded: str, executor: CodeExecutor) -> None:
-        """Refuse an executor that is weaker than the recorded one and than the one in the settings."""
+        """Refuse an executor that is weaker than the recorded one, and weaker than the one in the settings."""
         if not recorded or recorded == executor.name:
             return
         recorded_executor = make_recorded_executor(recorded) or executor_named("sandbox")
@@ -159,7 +159,7 @@ class Environment:
 
     @asynccontextmanager
     async def close_on_failure(self) -> AsyncGenerator[None]:
-        """Close what was opened here if the block fails."""
+        """If the block fails, close the store and the executor that this environment opened."""
         self.retain()
         try:
             yield
@@ -170,10 +170,10 @@ class Environment:
 
 
 def _require_log(delegation: Delegation, store: EventStore | str | None) -> EventStore:
-    """Return the log of a broker, which is the store of both the conversation and its tasks.
+    """Return the log of a broker. It must be the store of the conversation too.
 
     Raises:
-        InvalidInput: Another store is given.
+        InvalidInput: `store` is another store.
     """
     if store is None or store is delegation.log:
         return delegation.log
@@ -200,7 +200,7 @@ class Parts:
     """The parts of an open conversation, as opening or forking returns them.
 
     Attributes:
-        rules: The rules of the log, narrowed by the given ones.
+        rules: The rules of the log, narrowed by those that the caller passed.
         is_read_only: Whether the conversation was opened without its agent and rules. Nothing may be written or run.
     """
 

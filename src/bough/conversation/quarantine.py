@@ -1,8 +1,8 @@
 """The quarantine of imported conversations, which lasts until a person adopts them.
 
-An imported log starts no calls, widens no rules and chooses no paths here. Before it is used, an `Imported` event is
-appended to it as its first event in this store. From this event the fold derives the rest: open calls wait, approvals
-are void, and every call needs an approval.
+An imported log must not start calls, widen rules or choose paths on this machine. Before it is used, an `Imported`
+event is appended to it, as its first event in this store. From then on, open calls wait, earlier approvals are void,
+and every call needs an approval.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ async def quarantine(
     has_no_imports = record.parent is None and record.imported is None and journal.state.head == record.head
     count = 0 if has_no_imports else await journal.store.count_imported(journal.cid)
     imported = journal.state.import_seq
-    # An `Imported` event of the sender's log has a lower seq than this store's, which follows all imported events.
+    # The sender's log may have an `Imported` event too, but that is among the first `count` events.
     is_recorded = imported is not None and imported >= count
     if count == 0 or is_recorded:
         if workspace is not None:
@@ -91,7 +91,7 @@ async def adopt(journal: Journal, local: Rules, *, by: str, policy: Policy | Non
     if policy is not None:
         rules = replace(rules, policy=narrower(rules.policy, policy))
     policies = rules.to_json()
-    if "budgets" in state.policies:  # those of the store that the log comes from must not remain
+    if "budgets" in state.policies:  # the budgets of the sender's store must not remain
         policies["budgets"] = budgets_to_json(rules.budgets)
     changes = {"adopted": {"by": by}, "policies": policies}
     await journal.append(StateChanged(changes=changes), expected_head=state.head)

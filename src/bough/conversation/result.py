@@ -53,8 +53,8 @@ class RunResult(Generic[T]):
         finish_reason: Why that response ended; `none` without a response, or if the provider does not report it.
         partial: Whether the text is truncated. Running again continues it.
         reason: Empty if the run is finished. Otherwise the code of an error, the name of a limit, `interrupted`,
-            `stuck`, `length`, `content_filter`, `no_finish`, `script_failed`, `nothing_fits`, or, for a run until a
-            check, `check_passed`.
+            `stuck`, `length`, `content_filter`, `no_finish`, `script_failed`, `nothing_fits`, or `check_passed` if the
+            check of `run(until=…)` passed.
         waiting: The calls that wait for a decision or a result.
         steps: The number of model requests of this run, each with its calls.
         start: Seq of the first event of this run.
@@ -79,8 +79,8 @@ class RunResult(Generic[T]):
 
     def __repr__(self) -> str:
         steps = "1 step" if self.steps == 1 else f"{self.steps} steps"
-        how = f"{self.status}, {self.reason}" if self.reason else self.status
-        return f"<RunResult {self.conversation.hex[-8:]}, {how}, {plain(self.output, 60)!r}, {steps}>"
+        end = f"{self.status}, {self.reason}" if self.reason else self.status
+        return f"<RunResult {self.conversation.hex[-8:]}, {end}, {plain(self.output, 60)!r}, {steps}>"
 
     def _repr_markdown_(self) -> str:
         waiting = [

@@ -60,9 +60,9 @@ class GivenRules(TypedDict, total=False):
         condenser: Shortens what the model is shown; nothing is condensed by default.
         secrets: Values for scripts that declare them; masked wherever they occur.
         limits: Limits of each run or of the conversation; a sequence sets both. See `Limits.per`.
-        budget: Amounts that the conversation, its forks and its sub-agents spend together with others. A conversation
-            that has a budget keeps it. A program that opens it again must give the same `id`: without one, each start
-            adds another budget.
+        budget: Amounts that the conversation, its forks, its sub-agents and other conversations spend together. A
+            conversation keeps its budgets. Give `Budget` an id if a program opens the conversation again: without one,
+            each start adds another budget.
         keep_files: `False` keeps no files of the workspace, so that the conversation's changes cannot be taken back.
     """
 
@@ -114,8 +114,8 @@ def check_arguments(arguments: Mapping[str, Any]) -> None:
     """
     for name, value in arguments.items():
         if name not in _ARGUMENTS:
-            near = get_close_matches(name, _ARGUMENTS, 1)
-            suggestion = f"did you mean `{near[0]}`?" if near else f"known: {', '.join(_ARGUMENTS)}"
+            similar_names = get_close_matches(name, _ARGUMENTS, 1)
+            suggestion = f"did you mean `{similar_names[0]}`?" if similar_names else f"known: {', '.join(_ARGUMENTS)}"
             raise InvalidInput(f"a conversation has no rule named {name!r}", hint=suggestion)
         _, kind, hint = _ARGUMENTS[name]
         if value is None:
@@ -144,7 +144,7 @@ class Rules(CallRules):
         total: Limits of the conversation and its fork ancestors together.
         condenser: Shortens what the model is shown.
         secrets: Values for scripts. A log records only their names.
-        budgets: What the conversation shares with others. A log records only their ids.
+        budgets: Budgets that the conversation shares with others. A log records only their ids.
         keep_files: Whether the files of its workspace are kept, if the settings allow it too.
     """
 
@@ -186,7 +186,7 @@ class Rules(CallRules):
         spec_rules = GivenRules() if spec is None else read_spec_rules(spec)
         if not spec_rules:
             return self
-        # With the same secrets, because an agent has none, and `narrow` withholds secrets that one side lacks.
+        # With the same secrets: an agent sets none, and `narrow` would withhold all secrets that one side lacks.
         return self.narrow(replace(Rules().override(spec_rules), secrets=self.secrets))
 
     def with_default_bounds(self) -> Rules:
@@ -204,7 +204,7 @@ class Rules(CallRules):
         return Guard(self, conversation_id=str(cid), workspace=workspace, masker=masker)
 
     def narrow(self, other: CallRules) -> Self:
-        """Return rules that forbid whatever these rules or `other` forbid, with the condenser of these rules."""
+        """Return rules that forbid everything that these rules or `other` forbid, with the condenser of these rules."""
         narrowed = super().narrow(other)
         if not isinstance(other, Rules):
             return narrowed
@@ -218,7 +218,7 @@ class Rules(CallRules):
         )
 
     def to_json(self) -> JsonObject:
-        """Return the rules as the log records them, without values of secrets. Do not change the returned values."""
+        """Return the rules as the log records them, without values of secrets. Callers must not change the result."""
         return dict(self._json)
 
     @cached_property
@@ -240,8 +240,8 @@ class Rules(CallRules):
         Hooks, secrets, and analyzers that are code come from `local`, because a log has only their names.
 
         Args:
-            is_foreign: Whether the log comes from another store. Its hooks, secrets and budgets, and an analyzer that
-                cannot be rebuilt, are then ignored.
+            is_foreign: Whether the log comes from another store. Then its hooks, secrets and budgets are ignored, and
+                its analyzer if it cannot be rebuilt.
 
         Raises:
             InvalidInput: The record names hooks or an analyzer that `local` lacks.
@@ -261,7 +261,7 @@ class Rules(CallRules):
             total=total,
             condenser=condenser,
             secrets=local.secrets,
-            # Not those of another store: an id there may be somebody else's budget here.
+            # Not the budgets of another store: the same id may belong to somebody else's budget in this store.
             budgets=budgets_from_json(recorded["budgets"]) if recorded.get("budgets") and not is_foreign else (),
             keep_files=recorded.get("keep_files") is not False,
         )
@@ -325,7 +325,7 @@ def read_recorded_limits(recorded: JsonObject) -> tuple[Limits, Limits]:
 
 
 _RECORDED_WHEN_STRICTER = ("policy", "analyzer", "allow_list", "limits", "total", "budgets", "keep_files")
-"""Rules to record if they are stricter. Not hooks: every process would then have to pass them in."""
+"""Rules to record if they are stricter. Hooks are not recorded: every process would then have to pass them in."""
 
 
 class RulesInForce:
@@ -355,9 +355,9 @@ class RulesInForce:
         return self._rules
 
     def make_events(self) -> list[Event]:
-        """Return an event that records the rules that differ from the log, so that they apply in every process.
+        """Return an event with the rules that are stricter than those of the log, so that every process applies them.
 
-        Empty if none differs. Secrets and the condenser do not restrict calls and are not compared.
+        Empty if there are none. Secrets and the condenser do not restrict calls and are not compared.
         """
         recorded = self._state.policies
         if self._state.quarantined or "policy" not in recorded:
@@ -417,6 +417,6 @@ def _read_analyzer(recorded: Any, analyzer: SecurityAnalyzer | None, *, is_forei
         if is_foreign:
             return analyzer
         raise InvalidInput(
-            f"the conversation was started with the analyzer {recorded.get('kind')!r}, which its log only names",
+            f"the conversation was started with the analyzer {recorded.get('kind')!r}, and its log has only the name",
             hint="pass the security_analyzer= that it was started with",
         ) from error

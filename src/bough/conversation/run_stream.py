@@ -1,4 +1,4 @@
-"""The asynchronous iterator over the updates of a run. The run is interrupted if the iteration is left."""
+"""The asynchronous iterator over the updates of a run. Leaving the iteration interrupts the run."""
 
 from __future__ import annotations
 

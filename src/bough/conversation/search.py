@@ -1,4 +1,4 @@
-"""Searching the conversations of a store; see `AsyncConversation.search`."""
+"""Searches the conversations of a store; see `AsyncConversation.search`."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def make_query(
     limit: int,
     cursor: str | None,
 ) -> MessageQuery:
-    """Return a query, with the types of its arguments checked.
+    """Check the types of the arguments, and return the query.
 
     Raises:
-        InvalidInput: An argument has another type.
+        InvalidInput: An argument has a wrong type.
     """
     require_type(text, str, "a query", "for example 'invoice \"due date\" -draft'")
     require_type(tags, (Mapping, NoneType), "tags", 'for example {"team": "sales"}')
@@ -46,7 +46,7 @@ async def search_store(
     *,
     on_indexed: OnIndexed | None = None,
 ) -> SearchPage:
-    """Return messages of a store. A store given by its URL is opened and closed again. See `EventStore.search`."""
+    """Return the messages of a store that match. If `store` is a URL, opens and closes it. See `EventStore.search`."""
     if store is None:
         settings = settings or Settings.load()
         store = settings.store

@@ -23,7 +23,7 @@ from bough.skills.match.triggers import match_withheld
 
 
 def make_always_active_events(skills: AlwaysActiveSkills) -> list[Event]:
-    """Return the events of always-active skills. They have no texts, because the instructions contain them."""
+    """Return the events for always-active skills. The events have no texts: the instructions contain them."""
     events = [
         SkillActivated(name=activation.name, content_hash=activation.content_hash, trigger="always")
         for activation in skills.activations
@@ -32,25 +32,25 @@ def make_always_active_events(skills: AlwaysActiveSkills) -> list[Event]:
 
 
 def activation_events(text: str, state: State, triggers: TriggerIndex, registry: SkillRegistry) -> list[Event]:
-    """Return the events of skills for a user's message.
+    """Return the events by which a user's message activates skills.
 
     They activate the skills that the message triggers, and always-active skills that are new or have changed. A task
-    skill that asked for inputs continues with those that the message gives as `name=value`. The text of a skill that a
-    keyword triggers is added once. When the keyword is repeated, only the skill's list of allowed tools applies again.
-    Skills over a limit, withheld or unreadable are recorded as skipped. Reads the files of the triggered skills.
+    skill that asked for inputs gets those that the message gives as `name=value`. The text of a skill that a keyword
+    triggers is added once. When the keyword is repeated, only the skill's list of allowed tools applies again. Skills
+    over a limit, withheld or unreadable are recorded as skipped. Reads the files of the triggered skills.
     """
     matches = _add_answered_task(triggers.match(text), text, state, registry)
     repeated = [match for match in matches if _is_known(match, state, registry)]
     new_matches = [match for match in matches if match not in repeated]
-    free_places = max(0, MAX_ACTIVE - len(state.active_skills))
+    free_slots = max(0, MAX_ACTIVE - len(state.active_skills))
     accepted: list[TriggerMatch] = []
     refused: list[TriggerMatch] = []
     for match in new_matches:
         if match.kind != "keyword":
             accepted.append(match)
-        elif free_places > 0:
+        elif free_slots > 0:
             accepted.append(match)
-            free_places -= 1
+            free_slots -= 1
         else:
             refused.append(match)
     result = activate_matches(registry, accepted, changed_rules=state.changed_rules)
@@ -81,7 +81,7 @@ def activation_events(text: str, state: State, triggers: TriggerIndex, registry:
 def _add_answered_task(
     matches: list[TriggerMatch], text: str, state: State, registry: SkillRegistry
 ) -> list[TriggerMatch]:
-    """Return the matches, and the task skill that asked for inputs if the text gives some of them as `name=value`."""
+    """Return the matches, plus the task skill that asked for inputs if the text gives some of them as `name=value`."""
     if state.task is None or state.task[0] not in registry or any(match.kind != "keyword" for match in matches):
         return matches
     name, earlier_inputs = state.task
@@ -102,7 +102,7 @@ def _is_known(match: TriggerMatch, state: State, registry: SkillRegistry) -> boo
 
 
 def _reactivate(repeated: list[TriggerMatch], state: State, registry: SkillRegistry) -> list[Event]:
-    """Return events without text for known skills, by which their lists of allowed tools apply again.
+    """Return events without text for known skills, so that their lists of allowed tools apply again.
 
     A skill that is no longer usable is recorded as skipped. Its text remains in the conversation.
     """
@@ -129,8 +129,8 @@ def _reactivate(repeated: list[TriggerMatch], state: State, registry: SkillRegis
 def _update_always_active(state: State, registry: SkillRegistry) -> list[Event]:
     """Return the events of always-active skills that are new or have changed.
 
-    Rule files that a tool wrote are omitted; that was recorded when the tool wrote them. A fork may be cut after the
-    instructions and before the events of the skills in them. Such skills get events without text.
+    Rule files that a tool wrote are omitted, which the log has recorded already. A fork may be cut after the
+    instructions and before the events of the skills in them; such skills get events without text.
     """
     events: list[Event] = []
     for activation in find_always_active(registry, changed_rules=state.changed_rules).activations:

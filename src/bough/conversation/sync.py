@@ -73,7 +73,7 @@ class Conversation(Generic[T]):
     """
 
     _is_detached = False
-    """Whether it closes itself at the end of its run, so that dropping this object does not interrupt the run."""
+    """Whether the conversation closes itself after its run, so that dropping this object does not interrupt the run."""
 
     def __init__(
         self,
@@ -166,8 +166,8 @@ class Conversation(Generic[T]):
     ) -> SearchPage:
         """Return messages and answers that match, the newest first; see `AsyncConversation.search`."""
         options: Any = {"store": store, "settings": settings, "server": server, "api_key": api_key}
-        narrowed: Any = {"tags": tags, "since": since, "project": project}
-        return portal().call(AsyncConversation.search, text, limit=limit, cursor=cursor, **narrowed, **options)
+        criteria: Any = {"tags": tags, "since": since, "project": project}
+        return portal().call(AsyncConversation.search, text, limit=limit, cursor=cursor, **criteria, **options)
 
     @classmethod
     def delete(
@@ -317,7 +317,7 @@ class Conversation(Generic[T]):
 
     @property
     def settings(self) -> Settings:
-        """The settings it was opened with."""
+        """The settings with which the conversation was opened."""
         return self._core.settings
 
     @property
@@ -432,7 +432,7 @@ class Conversation(Generic[T]):
         queue: str | None = None,
         on_update: OnBranch | None = None,
     ) -> Exploration:
-        """Try variants of the work in forks, and judge each by a check; see `AsyncConversation.explore`."""
+        """Try variants of the work in forks, and test each by a check; see `AsyncConversation.explore`."""
         options: Any = {"message": message, "check": check, "repeats": repeats, "at": at, "jobs": jobs}
         options |= {"check_timeout": check_timeout, "session": session, "queue": queue, "on_update": on_update}
         return self._loop.call(self._core.explore, variants, **options)
@@ -500,7 +500,7 @@ class Conversation(Generic[T]):
         check_timeout: float = CHECK_SECONDS,
         dry_run: bool = False,
     ) -> FileChanges:
-        """Bring what another conversation did to its files into this workspace; see `AsyncConversation.apply`."""
+        """Merge the file changes of another conversation into this workspace; see `AsyncConversation.apply`."""
         require_type(source, Conversation, "the source", "give another Conversation")
         core: Any = source._core
         options: Any = {"start": start, "stop": stop, "paths": paths, "conflicts": conflicts, "dry_run": dry_run}
@@ -515,15 +515,15 @@ class Conversation(Generic[T]):
         self._loop.call(self._core.graft, source._core, start=start, stop=stop, summary=summary)
 
     def lineage(self) -> Ancestry:
-        """Return the conversations from which this one was forked, oldest first, and itself last."""
+        """Return the conversations from which this one was forked, oldest first, and this one last."""
         return self._loop.call(self._core.lineage)
 
     def condense(self, *, keep: str = "") -> bool:
-        """Condense what the model is shown; see `AsyncConversation.condense`."""
+        """Replace older messages that the model is shown by a summary; see `AsyncConversation.condense`."""
         return self._loop.call(self._core.condense, keep=keep)
 
     def append(self, *events: Event) -> None:
-        """Append events as they are; see `AsyncConversation.append`."""
+        """Append events unchanged; see `AsyncConversation.append`."""
         self._loop.call(self._core.append, *events)
 
     def adopt(self, *, by: str = "user", policy: Policy | None = None) -> None:

@@ -120,7 +120,7 @@ def make_span_tree(trace: Trace) -> SpanTree:
         nodes.append(_make_node("chat model", 2 + number, 1, number, attributes, None))
     for number, call in enumerate(trace.calls):
         if call.ended == "ToolRejected":
-            continue  # it was not executed
+            continue  # a rejected call was not executed
         attributes = {
             "gen_ai.operation.name": "execute_tool",
             "gen_ai.tool.name": call.tool,

@@ -21,7 +21,7 @@ from bough.agents.spec import MODEL_OBJECT, UNRECORDED_SETTINGS, AgentSpec
 from bough.conversation.agent import CODE_KEYS, read_record, read_recorded_spec, settle_spec
 from bough.conversation.fork.model_key import is_same_recipient
 from bough.conversation.log.state import State
-from bough.conversation.open import find_log, reopen
+from bough.conversation.open import read_log, reopen
 from bough.conversation.parts import Parts
 from bough.conversation.rules import Rules, read_spec_rules
 from bough.errors import BoughError, InvalidInput, NotFound
@@ -112,7 +112,7 @@ async def open_conversation(
     """
     cid = task.conversation
     assert cid is not None  # noqa: S101 - what a store returns has one
-    log_state = await find_log(log, cid, is_run=True)
+    log_state = await read_log(log, cid, is_run=True)
     record, journal = log_state
     spec = await find_agent(task, journal.state, agents, settings)
     # An imported record may name addresses that are not trusted here, so reopening must not overwrite it with an agent

@@ -120,8 +120,8 @@ class AnthropicServer:
         mark_positions = [index for index, block in enumerate(blocks) if block.marked]
         read = 0
         for mark in mark_positions:
-            first = max(0, mark - _MAX_LOOK_BACK_BLOCKS)
-            hits = [index for index in range(first, mark + 1) if digests[index] in self._cached]
+            start = max(0, mark - _MAX_LOOK_BACK_BLOCKS)
+            hits = [index for index in range(start, mark + 1) if digests[index] in self._cached]
             read = max([read, *(prefix_tokens[index] for index in hits)])
         cached = [index for index in mark_positions if prefix_tokens[index] >= self._min_tokens]
         self._cached.update(digests[index] for index in cached)

@@ -35,7 +35,7 @@ def missing() -> str:
 def postgres_server(settings: Mapping[str, str] = FAST) -> Generator[str]:
     """Run a server in a temporary folder and yield its URL.
 
-    Started by root, it runs as `postgres` or `nobody`, because Postgres refuses to run as root.
+    If the caller is root, the server runs as `postgres` or `nobody`, because Postgres refuses to run as root.
 
     Raises:
         Unavailable: Postgres is not installed.
@@ -82,7 +82,7 @@ def restart_server(url: str) -> None:
 
 
 def make_database(url: str) -> str:
-    """Create a database, which does not share notifications and advisory locks with others, and return its URL."""
+    """Create a database and return its URL. Notifications and advisory locks of other databases are not shared."""
     from psycopg import Connection, sql
 
     name = f"t{uuid4().hex[-12:]}"

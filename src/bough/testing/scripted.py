@@ -164,7 +164,7 @@ class ScriptedModel(Model[Any]):
         for piece in pieces:
             if isinstance(piece, BaseException):
                 return self._make_response(parts), piece
-            parts.append(_part(piece))
+            parts.append(_make_part(piece))
         return self._make_response(parts), None
 
     def _make_response(self, parts: list[ModelResponsePart]) -> ModelResponse:
@@ -177,7 +177,7 @@ class ScriptedModel(Model[Any]):
         )
 
 
-def _part(piece: object) -> ModelResponsePart:
+def _make_part(piece: object) -> ModelResponsePart:
     if isinstance(piece, str):
         return TextPart(piece)
     if hasattr(piece, "part_kind"):

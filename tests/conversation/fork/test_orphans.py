@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 
 from bough.conversation.fork.orphans import find_orphans, remove_made
-from bough.conversation.fork.workspace import name_owner, name_unfinished
+from bough.conversation.fork.workspace import make_owner_path, make_unfinished_path
 from bough.events.owner import owner
 
 pytestmark = pytest.mark.anyio
@@ -30,9 +30,9 @@ async def source(start: Any, scripted: Any, tmp_path: Path) -> Any:
 
 def make_copy(home: Path, made_by: str) -> Path:
     """Leave what a maker leaves that was killed before the row of its fork was written."""
-    making = name_unfinished(home, uuid4().hex)
+    making = make_unfinished_path(home, uuid4().hex)
     making.mkdir(parents=True)
-    name_owner(making).write_text(made_by)
+    make_owner_path(making).write_text(made_by)
     return making
 
 
@@ -52,7 +52,7 @@ async def test_folders_of_the_living_and_of_others_are_none(source: Any, setting
     below = await fork.fork()
     unsettled = await source.fork(workspace="copy")
     record = await source.store.get(unsettled.id)
-    unsettled.workspace.rename(name_unfinished(settings.home, record.config["made"]))
+    unsettled.workspace.rename(make_unfinished_path(settings.home, record.config["made"]))
     (settings.home / "workspaces" / "tenant").mkdir()
     assert await find_orphans(source.store, settings.home) == []
     await source.store.delete(fork.id)

@@ -201,7 +201,7 @@ class TestNothingBecomesWider:
 
     @pytest.mark.parametrize("mode", ["run", "", None, True, ["recorded"]])
     async def test_another_mode_is_invalid(self, source: Any, mode: Any) -> None:
-        with pytest.raises(InvalidInput, match="invalid source of tool results") as refused:
+        with pytest.raises(InvalidInput, match="invalid value of tools") as refused:
             await source.fork(overrides={"tools": mode})
         assert "recorded or recorded-or-run" in refused.value.hint
 

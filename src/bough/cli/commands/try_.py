@@ -355,7 +355,9 @@ async def _has_begun(store: EventStore, plan: _Plan, session: UUID) -> bool:
 
     request = ExploreRequest(variants=plan.variants, session=session, repeats=plan.repeats)
     branches = [
-        request.name_branch(variant.name, repeat) for variant in plan.variants for repeat in range(1, plan.repeats + 1)
+        request.make_branch_id(variant.name, repeat)
+        for variant in plan.variants
+        for repeat in range(1, plan.repeats + 1)
     ]
     for id in (_name_source(session), *branches):
         with suppress(NotFound):

@@ -1,1 +1,1 @@
-"""Conversations under the interfaces and formats of other projects."""
+"""Adapters: conversations with the interfaces and formats of other projects."""

@@ -1,6 +1,6 @@
 """Conversations of another framework in an event store. Each message is an event; each save ends with a record.
 
-A conversation has the name that the framework gives it. The messages of its log form a tree by their `parent`. A
+A conversation has the name that the framework gives it. The messages of its log form a tree through their `parent`. A
 history is the path from a message back to its root, so an abandoned history remains in the log. A fork of a
 conversation is a fork of its log. Messages and records are stored as the framework's JSON.
 """
@@ -42,8 +42,8 @@ class KeptMessage:
 class MessageLog:
     """Named conversations of whole messages in an event store.
 
-    A record is a JSON object. These keys are read here: `conversation_id` (the name), `head_id` (the last entry of the
-    present history), `revision` (different after each save), `scope` and `forked_from` (a name).
+    A record is a JSON object. This class reads these keys: `conversation_id` (the name), `head_id` (the last entry of
+    the present history), `revision` (different after each save), `scope` and `forked_from` (a name).
     """
 
     def __init__(self, store: StoreAdmin) -> None:
@@ -72,8 +72,8 @@ class MessageLog:
         """Store a record and its new entries in one transaction. O(entries), also for a fork.
 
         Args:
-            entries: In order, each after its parent.
-            expected: The revision that must be stored; None if the conversation must not exist.
+            entries: The new entries, each after its parent.
+            expected: The revision that must be stored; None if the conversation must not exist yet.
 
         Raises:
             Conflict: Another revision is stored, or an entry to which the record or an entry refers is not stored.
@@ -85,10 +85,10 @@ class MessageLog:
         if revision != expected:
             raise _make_conflict(name)
         events = [*map(_make_event, entries), StateChanged(changes={_KEY: record}, reason="saved")]
-        own_ids = {entry.id for entry in entries} | {_read_head(stored)}
-        needed = {_read_head(record), *(entry.parent for entry in entries)} - own_ids - {None}
+        known_ids = {entry.id for entry in entries} | {_read_head(stored)}
+        needed_ids = {_read_head(record), *(entry.parent for entry in entries)} - known_ids - {None}
         try:
-            await self._write(record, events, cast("set[UUID]", needed), head=head, is_deleted=stored is None)
+            await self._write(record, events, cast("set[UUID]", needed_ids), head=head, is_deleted=stored is None)
         except NotFound as error:
             raise _make_conflict(name) from error
 
@@ -143,19 +143,19 @@ class MessageLog:
     async def _write(
         self, record: JsonObject, events: list[Event], needed: set[UUID], *, head: int | None, is_deleted: bool
     ) -> None:
-        """Create, fork or append to a conversation; a deleted one with forks is started anew.
+        """Create, fork or append to a conversation. A deleted one that still has forks begins again in its old log.
 
         Args:
             needed: Ids of earlier entries that must be in its log, or in the source of the fork.
             head: The head of its log; None if it does not exist.
 
         Raises:
-            Conflict: An entry that is needed cannot be in the log, or another process holds the lease.
-            NotFound: An entry that is needed is not stored.
+            Conflict: A needed entry cannot be in the log, or another process holds the lease.
+            NotFound: A needed entry is not stored.
         """
         cid = derive_id(record["conversation_id"])
         if head is None and not needed:
-            await self._store.create(_row(cid, record, events), events=events)
+            await self._store.create(_make_row(cid, record, events), events=events)
             return
         if head is None:
             await self._fork(cid, record, events, needed)
@@ -165,26 +165,27 @@ class MessageLog:
         if not is_deleted:
             await self._store.append(cid, events, expected_head=head)
             return
-        async with self._hold_lease(cid) as lease:  # so that it is not removed meanwhile
-            changed = StateChanged(changes={"title": _title(events), "tags": _tags(record)}, reason="begun anew")
-            await self._store.append(cid, [changed, *events], expected_head=head, generation=lease.generation)
+        async with self._hold_lease(cid) as lease:  # another process could remove the deleted conversation meanwhile
+            changes = {"title": _make_first_title(events), "tags": _make_tags(record)}
+            begun = StateChanged(changes=changes, reason="begun anew")
+            await self._store.append(cid, [begun, *events], expected_head=head, generation=lease.generation)
 
     async def _fork(self, cid: UUID, record: JsonObject, events: list[Event], needed: set[UUID]) -> None:
-        """Fork the source of a record after the last of the entries that are needed."""
+        """Fork the source of a record after the last of the needed entries."""
         if record["forked_from"] is None:
             raise _make_conflict(record["conversation_id"])
         source = derive_id(record["forked_from"])
         located = [((await self._store.locate(id, cid=source))[1], id) for id in needed]
-        last, id = max(located)
+        last_seq, id = max(located)
         row = await self._store.get(source)
-        origin = ForkedFrom(source=source, at=last + 1, event_id=id, source_head=row.head)
+        origin = ForkedFrom(source=source, at=last_seq + 1, event_id=id, source_head=row.head)
         await self._store.fork(
             source,
-            at=last + 1,
+            at=last_seq + 1,
             id=cid,
             events=[origin, *events],
             title=row.title,
-            tags=_tags(record),
+            tags=_make_tags(record),
             config=_CONFIG,
             lineage={"revision": record["revision"]},
         )
@@ -200,7 +201,7 @@ class MessageLog:
             record, head = await self._read_latest(cid)
         except NotFound:
             return None, None
-        # For a foreign conversation None is returned, and the store refuses to create another one with its id.
+        # Not a conversation of this framework: if the caller creates one, the store refuses the id.
         if record and record["conversation_id"] != name:
             return None, None
         if not record and (await self._store.get(cid)).config != _CONFIG:
@@ -312,14 +313,13 @@ def _read_head(record: JsonObject | None) -> UUID | None:
     return entry_id(record["head_id"]) if record and record["head_id"] is not None else None
 
 
-def _row(cid: UUID, record: JsonObject, events: Sequence[Event]) -> ConversationRecord:
+def _make_row(cid: UUID, record: JsonObject, events: Sequence[Event]) -> ConversationRecord:
     now = events[-1].ts
-    return ConversationRecord(
-        id=cid, root=cid, title=_title(events), tags=_tags(record), config=_CONFIG, created=now, updated=now
-    )
+    title, tags = _make_first_title(events), _make_tags(record)
+    return ConversationRecord(id=cid, root=cid, title=title, tags=tags, config=_CONFIG, created=now, updated=now)
 
 
-def _title(events: Iterable[Event]) -> str | None:
+def _make_first_title(events: Iterable[Event]) -> str | None:
     return make_title(next(_list_prompts(events), "")) or None
 
 
@@ -334,7 +334,7 @@ def _list_prompts(events: Iterable[Event]) -> Iterator[str]:
                 yield from (item for item in items if isinstance(item, str))
 
 
-def _tags(record: JsonObject) -> dict[str, str]:
+def _make_tags(record: JsonObject) -> dict[str, str]:
     return {} if record["scope"] is None else {"scope": record["scope"]}
 
 

@@ -1,4 +1,4 @@
-"""Importing PydanticAI's message histories into conversations, and exporting conversations as such histories.
+"""Imports PydanticAI's message histories into conversations, and exports conversations as such histories.
 
 `conversation_store` returns an event store as PydanticAI's `ConversationStore`.
 """
@@ -93,7 +93,7 @@ class ImportReport:
 
     Attributes:
         count: How many events were appended.
-        left_out: What was not imported, and from which message.
+        left_out: A description of each part that was not imported, with the number of its message.
     """
 
     count: int
@@ -117,7 +117,7 @@ async def import_messages(conversation: AsyncConversation, data: bytes | Sequenc
     closed = StateChanged(changes={"status": "finished"}, reason="imported")
     await conversation.append(*events, closed)
     left_out = [
-        f"message {n}: {omission}" for n, message in enumerate(messages) for omission in _list_left_out(message)
+        f"message {index}: {part}" for index, message in enumerate(messages) for part in _list_left_out(message)
     ]
     return ImportReport(len(events) + 1, tuple(left_out))
 
@@ -128,10 +128,10 @@ def _parse_messages(data: bytes | Sequence[ModelMessage]) -> list[ModelMessage]:
     try:
         return ModelMessagesTypeAdapter.validate_json(data)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"][:3])
+        fault = error.errors(include_url=False)[0]
+        location = ".".join(str(part) for part in fault["loc"][:3])
         raise InvalidInput(
-            f"not a PydanticAI message history: {where}: {first['msg']}",
+            f"not a PydanticAI message history: {location}: {fault['msg']}",
             hint="give the output of ModelMessagesTypeAdapter.dump_json",
         ) from error
 

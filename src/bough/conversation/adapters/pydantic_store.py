@@ -32,8 +32,8 @@ class LogConversationStore(ConversationStore):
     """Conversations of PydanticAI in an event store. The caller closes the store.
 
     `save` appends to the conversation's log in one transaction. `fork` writes three rows, whatever the length of the
-    history. `load` returns the bytes that were saved. `delete` removes the messages that no fork shares. Shared
-    messages are removed with the last of their forks.
+    history. `load` returns the bytes that were saved. `delete` removes the messages that no fork shares; shared ones
+    are removed with the last fork that has them.
 
     Source: PydanticAI's `ConversationStore`.
     """
@@ -60,8 +60,8 @@ class LogConversationStore(ConversationStore):
         """Store a record and its new entries, all or nothing.
 
         Raises:
-            ConversationConflict: Another revision is stored, or an entry that is referred to is not stored. Also if a
-                fork gets the name of a deleted conversation that still has forks.
+            ConversationConflict: Another revision is stored; the record or an entry refers to an entry that is not
+                stored; or a fork gets the name of a deleted conversation that still has forks.
         """
         with _convert_conflicts(record.conversation_id):
             entries = _dump_entries(new_entries)

@@ -1,4 +1,4 @@
-"""Comparing two conversations, and describing events of one in a message to another."""
+"""Compares two conversations, and describes events of one in a message to the other."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Comparison:
     Attributes:
         common: How many of the compared events they share; 0 if they are not related.
         calls: The differences in their tool calls.
-        cost_usd: How much more `b` cost than `a` in the compared events after the common ones; None if not known.
+        cost_usd: How much more `b` cost than `a` in the compared events after the common ones; None if unknown.
         files: The differences of their workspaces; empty if they have the same workspace.
     """
 
@@ -144,8 +144,8 @@ async def find_ends(store: EventStore, a: UUID, b: UUID, until: Turn | None) -> 
     """Return where a comparison ends. Reads what `fold_to_turn` reads, of each log.
 
     Args:
-        until: The last turn to compare. None for the last one that both have if the model has answered in both after
-            the common events; otherwise nothing is left out.
+        until: The last turn to compare. None: the last turn that both have if the model has answered in both after the
+            common events; otherwise the last turn of either.
 
     Raises:
         InvalidInput: `until` is not a turn, is before the first one, or neither conversation has it.
@@ -156,10 +156,10 @@ async def find_ends(store: EventStore, a: UUID, b: UUID, until: Turn | None) -> 
     if until is None:
         ancestor = await store.common_ancestor(a, b)
         common = 0 if ancestor is None else ancestor[1]
-        have_gone_on = all(state.response_seq is not None and state.response_seq >= common for state in states)
-        last = min(counts) if have_gone_on else max(counts)
+        have_both_answered = all(state.response_seq is not None and state.response_seq >= common for state in states)
+        last_turn = min(counts) if have_both_answered else max(counts)
     elif 1 <= until.number <= max(counts):
-        last = until.number
+        last_turn = until.number
     else:
         raise InvalidInput(
             f"there is no turn {until.number} to compare: the conversations have {counts[0]} and {counts[1]}",
@@ -167,7 +167,7 @@ async def find_ends(store: EventStore, a: UUID, b: UUID, until: Turn | None) -> 
         )
     ends: list[ComparedEnd] = []
     for cid, state in zip((a, b), states, strict=True):
-        stop = state.head if state.turns <= last else (await fold_to_turn(store, cid, last)).turn_start
+        stop = state.head if state.turns <= last_turn else (await fold_to_turn(store, cid, last_turn)).turn_start
         ends.append(ComparedEnd(stop, state.head))
     return ends[0], ends[1]
 
@@ -222,7 +222,7 @@ def _list_calls(events: Iterable[Event], earlier_arguments: Mapping[str, JsonObj
     Args:
         earlier_arguments: Arguments of calls that were made before the first event, by id.
     """
-    earlier_calls: list[ComparedCall] = []  # of earlier responses: ids are unique only within a response
+    earlier_calls: list[ComparedCall] = []  # kept apart, because ids of calls are unique only within a response
     calls: dict[str, ComparedCall] = {}
     for event in events:
         if isinstance(event, ModelResponded):
@@ -297,14 +297,14 @@ def transcript(events: Iterable[StoredEvent]) -> str:
 
 
 async def make_graft(
-    into: UUID, store: EventStore, source: UUID, start: int | None, stop: int | None, summary: str
+    receiver: UUID, store: EventStore, source: UUID, start: int | None, stop: int | None, summary: str
 ) -> list[Event]:
     """Return the events that describe a part of one conversation in another: the origin, and a message.
 
     Args:
-        into: The conversation that the events are for.
+        receiver: The conversation to which the events will be appended.
         source: The conversation that is described.
-        start: The first event to describe; None for the first one that `into` does not share.
+        start: The first event to describe; None for the first one that `receiver` does not share.
         stop: The event after the last one; None for the end.
         summary: The text of the message; if empty, a transcript of the events.
 
@@ -312,7 +312,7 @@ async def make_graft(
         InvalidInput: There are no events to describe.
     """
     if start is None:
-        ancestor = await store.common_ancestor(into, source)
+        ancestor = await store.common_ancestor(receiver, source)
         start = 0 if ancestor is None else ancestor[1]
     events = [stored async for stored in store.read(source, start, stop)]
     text = summary or transcript(events)

@@ -1,4 +1,4 @@
-"""Comparing two conversations turn by turn, in pages. Neither log is read whole."""
+"""Compares two conversations turn by turn, in pages. Neither log is read completely."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from bough.events.usage import USAGE_KINDS
 from bough.types import Json, JsonObject
 
 MAX_STEPS = 500
-"""Maximum number of steps that are returned of one turn."""
+"""Maximum number of steps that are returned for one turn."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,9 +36,9 @@ class Step:
     """One step of a turn: a message, an answer of the model, a tool call with its outcome, or an error or limit.
 
     Attributes:
-        seq: The seq of the message, answer or error; of a call, where it started, ended or was made.
+        seq: The seq of the message, answer or error; for a call, of its start, or else of the response that made it.
         text: The text of a message, an answer or an error; empty for a call.
-        by: The sender of a message, the code of an error, the name of a limit; else empty.
+        by: The sender of a message, the code of an error, or the name of a limit; else empty.
         ended: The kind of a call's outcome; empty while it is open.
         result: The result of a call, or the error or reason if there is no result.
     """
@@ -54,13 +54,13 @@ class Step:
 
     @property
     def key(self) -> StepKey:
-        """What the step is aligned by."""
+        """The key by which the step is aligned."""
         if self.kind == "call":
             return StepKey(self.kind, self.tool, json.dumps(self.arguments, sort_keys=True))
         return StepKey(self.kind, self.by, self.text)
 
     def is_same(self, other: Step) -> bool:
-        """Whether both steps did the same with the same result. Results may be long: compares them as values."""
+        """Whether both steps did the same with the same result."""
         return self.key == other.key and (self.ended, self.result) == (other.ended, other.result)
 
 
@@ -92,7 +92,7 @@ class TurnPair:
     Attributes:
         a: None if the first conversation has no such turn.
         b: None if the second one has none.
-        steps: The steps that stand side by side, by their places.
+        steps: The corresponding steps of both sides, by index.
     """
 
     a: TurnSide | None
@@ -106,12 +106,12 @@ class TurnComparison:
 
     Attributes:
         common: How many events both conversations share.
-        following: The number of the turn after the page; None at the end.
+        next_turn: The number of the turn after the page; None at the end.
     """
 
     common: int
     turns: tuple[TurnPair, ...]
-    following: int | None
+    next_turn: int | None
 
 
 async def compare_turns(
@@ -135,23 +135,23 @@ async def compare_turns(
             if state.turns < first:
                 sides.append({})
                 continue
-            begin = state.turn_start
+            start = state.turn_start
         else:
-            begin = common
+            start = common
         turns: dict[int, TurnSide] = {}
-        async with aclosing(_read_sides(store, record, begin, state)) as reader:
+        async with aclosing(_read_sides(store, record, start, state)) as reader:
             async for side in reader:
                 # Between the cut and the next message, a fork has only events about itself.
                 if side.steps:
                     turns[side.number] = side
-                # One more than the page holds tells that there is another page.
+                # One turn more than the page holds: it tells that there is another page.
                 if len(turns) > limit:
                     break
         sides.append(turns)
     numbers = sorted(sides[0].keys() | sides[1].keys())
     pairs = [_pair(sides[0].get(number), sides[1].get(number)) for number in numbers[:limit]]
-    following = numbers[limit] if len(numbers) > limit else None
-    return TurnComparison(common=common, turns=tuple(pairs), following=following)
+    next_turn = numbers[limit] if len(numbers) > limit else None
+    return TurnComparison(common=common, turns=tuple(pairs), next_turn=next_turn)
 
 
 def _pair(a: TurnSide | None, b: TurnSide | None) -> TurnPair:
@@ -160,19 +160,19 @@ def _pair(a: TurnSide | None, b: TurnSide | None) -> TurnPair:
 
 
 async def _read_sides(
-    store: EventStore, record: ConversationRecord, begin: int, state: State
+    store: EventStore, record: ConversationRecord, start: int, state: State
 ) -> AsyncGenerator[TurnSide]:
-    """Iterate the turns of a log from an event on.
+    """Yield the turns of a log from seq `start` on.
 
     Args:
-        state: The fold of the log up to there, or with the message there. It is changed.
+        state: The fold of the log before `start`, or with the message at `start`. It is changed.
     """
-    decoder, reader = YieldingDecoder(), _SideReader(state.turns, begin, list(state.open_calls))
-    async with aclosing(store.read(record.id, begin, record.head)) as events:
+    decoder, reader = YieldingDecoder(), _SideReader(state.turns, start, list(state.open_calls))
+    async with aclosing(store.read(record.id, start, record.head)) as events:
         async for stored in events:
             # The status before the event: a message of the next turn may already have changed it.
             event, status = await decoder.decode(stored), state.status
-            # The message that begins the page is in the state already: folded twice, it would count as two turns.
+            # The state may already have the message that begins the page: folded twice, it would count as two turns.
             if stored.seq >= state.head:
                 state.apply(stored.seq, event)
             if isinstance(event, UserMessage) and state.turns and state.turn_start == stored.seq:
@@ -192,14 +192,14 @@ class _SideReader:
     def __init__(self, number: int, start: int, open_calls: list[ToolCall]) -> None:
         self._number = number
         self._start = start
-        self._steps: list[Step | _CallPlace] = [_CallPlace(call, start) for call in open_calls]
-        self._places = {place.call.id: place for place in self._steps if isinstance(place, _CallPlace)}
+        self._steps: list[Step | _CallStep] = [_CallStep(call, start) for call in open_calls]
+        self._call_steps = {step.call.id: step for step in self._steps if isinstance(step, _CallStep)}
         self._usage = NOTHING_USED
         self._omitted = 0
 
     def watch(self, seq: int, event: Event, state: State) -> None:
         """Add an event that `state` has folded."""
-        # Other events repeat usage that these have counted.
+        # Only these events: others repeat usage that one of these has reported.
         if event.kind in USAGE_KINDS or event.kind == "TaskEnded":
             self._usage = add_usage(self._usage, read_usage(event)[1] or NOTHING_USED)
         match event:
@@ -214,11 +214,11 @@ class _SideReader:
                 if text:
                     self._add(Step(seq=seq, kind="answer", text=text))
                 # Some models use the id of a call again in a later response.
-                self._places = {call.id: _CallPlace(call, seq) for call in state.calls.values()}
-                for place in self._places.values():
-                    self._add(place)
-            case ToolCalled() if event.tool_call_id in self._places:
-                self._places[event.tool_call_id].seq = seq
+                self._call_steps = {call.id: _CallStep(call, seq) for call in state.calls.values()}
+                for call_step in self._call_steps.values():
+                    self._add(call_step)
+            case ToolCalled() if event.tool_call_id in self._call_steps:
+                self._call_steps[event.tool_call_id].seq = seq
             case ErrorRaised():
                 self._add(Step(seq=seq, kind="error", text=event.message, by=event.code))
             case LimitReached():
@@ -229,7 +229,7 @@ class _SideReader:
 
     def make_side(self, stop: int, status: Status) -> TurnSide:
         """Return the turn."""
-        steps = tuple(step.make_step() if isinstance(step, _CallPlace) else step for step in self._steps)
+        steps = tuple(step.make_step() if isinstance(step, _CallStep) else step for step in self._steps)
         return TurnSide(
             number=self._number,
             start=self._start,
@@ -240,7 +240,7 @@ class _SideReader:
             status=status,
         )
 
-    def _add(self, step: Step | _CallPlace) -> None:
+    def _add(self, step: Step | _CallStep) -> None:
         if len(self._steps) < MAX_STEPS:
             self._steps.append(step)
         else:
@@ -248,8 +248,8 @@ class _SideReader:
 
 
 @dataclass
-class _CallPlace:
-    """A call of the state, which adds its outcome later, and its seq."""
+class _CallStep:
+    """A call and its seq. It is the object of the state, which adds the outcome later."""
 
     call: ToolCall
     seq: int

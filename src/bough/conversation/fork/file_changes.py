@@ -1,4 +1,4 @@
-"""What changed between two moments of a workspace, as data and as a patch."""
+"""The changes of a workspace's files between two moments, as data and as a patch."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ class PathChange:
 
     Attributes:
         path: Relative to the workspace; bytes that are not UTF-8 and control characters are escaped as `\xNN`.
-        change: `mode` if only the permission to execute it, or its kind, changed.
-        lines_added: None if the lines were not compared, as in a binary file; likewise `lines_removed`.
+        change: `mode` if only its kind or its permission to be executed changed.
+        lines_added: None if the lines were not compared, for example because the file is binary.
+        lines_removed: None in the same cases.
     """
 
     path: str
@@ -29,10 +30,10 @@ class PathChange:
     lines_removed: int | None = None
 
     def to_json(self) -> JsonObject:
-        """Return it as JSON; without numbers of lines if they were not compared."""
+        """Return the change as JSON, without the numbers of lines if the lines were not compared."""
         counts = {"lines_added": self.lines_added, "lines_removed": self.lines_removed}
-        compared = {name: count for name, count in counts.items() if count is not None}
-        return {"path": self.path, "change": self.change, **compared}
+        known_counts = {name: count for name, count in counts.items() if count is not None}
+        return {"path": self.path, "change": self.change, **known_counts}
 
     @classmethod
     def from_json(cls, document: JsonObject) -> PathChange:
@@ -47,9 +48,9 @@ class FileChanges:
 
     Attributes:
         changes: By path.
-        skipped: Paths that stayed as they are, because others changed them or because they are protected.
-        patch: The changes as a unified diff; empty unless it was asked for. Binary files, files of more than 1 MiB and
-            all that follow after 8 MiB of patch are only named in it.
+        skipped: Paths that were left unchanged, because somebody else changed them or because they are protected.
+        patch: The changes as a unified diff; empty unless it was requested. It only names binary files, files of more
+            than 1 MiB, and all files after the first 8 MiB of the patch.
         check: The result of the check of `apply`; None without a check. If it failed, the changes were taken back.
     """
 

@@ -1,7 +1,7 @@
-"""The files of a conversation at a cut of its log, and bringing them back.
+"""The files of a conversation at a cut of its log, and their restoration.
 
-A restore takes back what the conversation did, step by step, and leaves what others changed: it merges, for each step,
-the files before it into the folder as it is now.
+A restore takes back the changes of the conversation, step by step, and leaves the changes of others: for each step, it
+merges the files before that step into the present folder.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ from bough.tree import open_beneath, open_descriptor
 T = TypeVar("T")
 
 Conflicts: TypeAlias = Literal["refuse", "leave", "force"]
-"""What happens to files that others changed too: nothing is written, they stay, or they are written over."""
+"""What to do with files that somebody else changed: `refuse` writes nothing, `leave` skips them, `force` overwrites."""
 
 STEPS: Final = ("tool", "restore", "apply")
-"""`FilesKept.by` of what a conversation itself did to its files."""
+"""The values of `FilesKept.by` for changes that the conversation itself made."""
 
 LOOK_SECONDS: Final = 600.0
 MAX_PATCH_CHARS: Final = 8 << 20
@@ -68,11 +68,11 @@ class FileStep(NamedTuple):
 
 @dataclass(frozen=True)
 class FolderTarget:
-    """What a folder should become.
+    """The tree that a folder is to have.
 
     Attributes:
-        tree: The wanted tree.
-        conflicts: Paths that both sides changed, of which `tree` has one side.
+        tree: The tree.
+        conflicts: Paths that both sides of a merge changed; `tree` has the content of one side.
     """
 
     tree: str
@@ -80,7 +80,7 @@ class FolderTarget:
 
 
 MakeTarget: TypeAlias = Callable[[Objects, str], FolderTarget]
-"""Returns what a folder should become, given its present tree."""
+"""Returns the tree that a folder is to have, given its present tree."""
 
 
 @dataclass(frozen=True)
@@ -90,9 +90,9 @@ class Changed:
     Attributes:
         looked: The folder before the change.
         tree: The folder's tree after it.
-        changes: What was written and removed.
-        skipped: Paths that stayed.
-        added_bytes: How many bytes the files have more than before.
+        changes: The files that were written or removed.
+        skipped: Paths that were left unchanged.
+        added_bytes: The growth of the folder in bytes; negative if it shrank.
     """
 
     looked: Looked
@@ -102,7 +102,7 @@ class Changed:
     added_bytes: int
 
     def describe(self) -> Looked:
-        """Return the folder after the change, as a look would."""
+        """Return what a look at the folder after the change would return."""
         counts, before = count_changes(self.changes), self.looked
         return Looked(
             tree=self.tree,
@@ -122,14 +122,14 @@ class Changed:
 
 
 class KeptTree(NamedTuple):
-    """The tree of a workspace's files, and the seq of the event that names it; None for the files as they are now."""
+    """The tree of a workspace's files, and the seq of the event that names it; None for the present files."""
 
     tree: str
     seq: int | None = None
 
 
 async def find_tree(store: EventStore, cid: UUID, state: State, head: int) -> KeptTree | None:
-    """Return the tree of the files at a cut; None if nothing can have changed them since, so that they are as now.
+    """Return the tree of the files at a cut; None if they cannot have changed since: they are the present files.
 
     Reads the events after the cut if no files were kept before it.
 
@@ -149,8 +149,8 @@ async def find_tree(store: EventStore, cid: UUID, state: State, head: int) -> Ke
         if stored.kind == "FilesKept" and isinstance(event := stored.event, FilesKept):
             if event.tree is None:
                 raise make_not_kept_error(state.head, event.reason)
-            # Its folder is the one at the cut, because no call that may have written lies between.
-            return KeptTree(event.tree, stored.seq)  # it was made before the first call that may have written
+            # The same files as at the cut: no call that may have written is between the cut and this event.
+            return KeptTree(event.tree, stored.seq)
     return None
 
 
@@ -159,7 +159,7 @@ def _may_have_written(call: ToolCalled) -> bool:
 
 
 def require_tree(files: KeptFiles, seq: int) -> KeptTree:
-    """Return the tree of kept files. Raises `NotFound` if there is none."""
+    """Return the tree of kept files. Raises `NotFound` if the files were not kept."""
     if files.tree is None:
         raise make_not_kept_error(seq, files.reason)
     return KeptTree(files.tree, files.seq)
@@ -175,7 +175,7 @@ def make_not_kept_error(seq: int, reason: str) -> NotFound:
 
 
 async def list_steps(store: EventStore, cid: UUID, start: int, stop: int) -> list[FileStep]:
-    """Return the steps of a part of a log, oldest first. O(events of the part).
+    """Return the changes that the conversation made in a part of its log, oldest first. O(events of the part).
 
     Raises:
         NotFound: The files of a step were not kept.
@@ -190,7 +190,7 @@ async def list_steps(store: EventStore, cid: UUID, start: int, stop: int) -> lis
 
 
 async def find_restore(store: EventStore, cid: UUID, start: int, stop: int) -> FileStep | None:
-    """Return the latest restore of a part of a log, unless another step followed it; None without one."""
+    """Return the last step in a part of a log if it is a restore, else None."""
     latest: tuple[FilesKept, StoredEvent] | None = None
     async for event, stored in _read_kept(store, cid, start, stop):
         if event.by in STEPS:
@@ -203,18 +203,18 @@ async def find_restore(store: EventStore, cid: UUID, start: int, stop: int) -> F
 async def _read_kept(
     store: EventStore, cid: UUID, start: int, stop: int
 ) -> AsyncIterator[tuple[FilesKept, StoredEvent]]:
-    """Yield each event of kept files with its row."""
+    """Yield each `FilesKept` event with its row."""
     async for stored in store.read(cid, start, stop):
         if stored.kind == "FilesKept" and isinstance(event := stored.event, FilesKept):
             yield event, stored
 
 
 def revert_steps(steps: Sequence[FileStep], conflicts: Conflicts) -> MakeTarget:
-    """Return what takes back some steps, the latest first."""
+    """Return a function that takes back steps, the latest first."""
 
     def make_target(objects: Objects, now: str) -> FolderTarget:
         tree, paths = now, dict[str, None]()
-        # The latest first: each step is taken back from what the later ones have left.
+        # The latest first: each merge starts from the tree in which the later steps are taken back.
         for step in reversed(steps):
             merged = merge(objects, step.after, tree, step.before, prefer=_prefer(conflicts))
             tree, paths = merged.tree, paths | dict.fromkeys(merged.conflicts)
@@ -223,8 +223,8 @@ def revert_steps(steps: Sequence[FileStep], conflicts: Conflicts) -> MakeTarget:
     return make_target
 
 
-def bring_in(before: str | None, after: str | None, conflicts: Conflicts) -> MakeTarget:
-    """Return what brings the difference of two trees into a folder."""
+def apply_difference(before: str | None, after: str | None, conflicts: Conflicts) -> MakeTarget:
+    """Return a function that applies the difference of two trees to the present tree."""
 
     def make_target(objects: Objects, now: str) -> FolderTarget:
         merged = merge(objects, before, now, after, prefer=_prefer(conflicts))
@@ -234,7 +234,7 @@ def bring_in(before: str | None, after: str | None, conflicts: Conflicts) -> Mak
 
 
 def replace_by(tree: str) -> MakeTarget:
-    """Return what makes a folder exactly as a tree."""
+    """Return a function that replaces the present tree by `tree`."""
     return lambda objects, now: FolderTarget(tree)
 
 
@@ -243,17 +243,17 @@ def _prefer(conflicts: Conflicts) -> Literal["ours", "theirs"]:
 
 
 def check_conflicts_argument(conflicts: str) -> None:
-    """Raise `InvalidInput` for an unknown way to treat conflicts."""
+    """Raise `InvalidInput` if `conflicts` is not one of `Conflicts`."""
     if conflicts not in ("refuse", "leave", "force"):
-        raise InvalidInput(f"invalid conflicts={conflicts!r}", hint="conflicts is refuse, leave or force")
+        raise InvalidInput(f"invalid value of conflicts: {conflicts!r}", hint="give refuse, leave or force")
 
 
 @dataclass(frozen=True)
 class WorkspaceFolder:
-    """A workspace and where its files are kept. All methods block.
+    """A workspace and the store of its kept files. All methods block.
 
     Attributes:
-        guards: The names that nothing but a person may change.
+        guards: The names that only a person may change.
         look_seconds: How long a look at the folder may take.
     """
 
@@ -264,7 +264,7 @@ class WorkspaceFolder:
     look_seconds: float = LOOK_SECONDS
 
     def look(self, objects: Objects) -> Looked:
-        """Return the files as they are now. Raises `NotFound` if they cannot be kept."""
+        """Look at the present files. Raises `NotFound` if they cannot be kept."""
         if not self.folder.is_dir():
             raise NotFound(f"the workspace {self.folder} is not a folder", hint="create it, or name two events")
         looked = look(self.file_store, objects, self.folder, bounds=self.bounds, seconds=self.look_seconds)
@@ -277,7 +277,7 @@ class WorkspaceFolder:
         return looked
 
     def look_at_idle(self) -> KeptTree:
-        """Return the tree of the files as they are now. Raises `Conflict` if a run uses the folder."""
+        """Return the tree of the present files. Raises `Conflict` if a run uses the folder."""
         with self.file_store.hold_folder(self.folder, exclusive=True), self.file_store.objects() as objects:
             return KeptTree(str(self.look(objects).tree))
 
@@ -296,12 +296,12 @@ class WorkspaceFolder:
         return FileTree(tree=tree, entries=files, _read=partial(self.read_file, tree))
 
     def read_file(self, tree: str, path: str) -> bytes:
-        """Return the content of a file of a tree, whose path is as `FileTree` shows it."""
+        """Return the content of a file of a tree, by the path that `FileTree` shows."""
         with self.file_store.objects() as objects:
             try:
                 return read(objects, tree, path)
             except NotFound:
-                # A shown path has escapes for bytes that are not text; only the tree itself has the name.
+                # In a shown path, bytes that are not text are escaped; only the tree has the real name.
                 names = [file.path for file in entries(objects, tree) if show_path(file.path) == path]
                 if "\\" not in path or not names:
                     raise
@@ -343,15 +343,15 @@ class WorkspaceFolder:
         paths: Sequence[str] = (),
         dry_run: bool = False,
     ) -> Changed:
-        """Change the folder, all of it or nothing.
+        """Give the folder the files of a target, all of them or none.
 
         Args:
-            objects: Open until the event that names the new tree is durable.
-            paths: Change only these, relative to the folder; a folder stands for everything below it.
+            objects: Kept objects. The caller keeps them open until the event that names the new tree is durable.
+            paths: Change only these paths, relative to the folder; a folder includes everything below it.
             dry_run: Write nothing.
 
         Raises:
-            Conflict: A run holds the folder, or somebody changed a file that would be written; `details["paths"]`.
+            Conflict: A run holds the folder, or somebody changed a file that would be written (`details["paths"]`).
             PermissionDenied: `paths` names a protected file.
             NotFound: The files cannot be kept, or a tree is missing.
             CorruptLog: A kept file is damaged.
@@ -360,26 +360,26 @@ class WorkspaceFolder:
             if self._is_guarded(os.path.normpath(path)):
                 raise PermissionDenied(f"{path} is protected", hint="change it yourself")
         with ExitStack() as stack:
-            # Not waited for: a run holds the folder for as long as it lasts.
+            # Without waiting: a run holds the folder until it ends.
             stack.enter_context(self.file_store.hold_folder(self.folder, exclusive=True))
             looked = self.look(objects)
-            now = str(looked.tree)
-            target = make_target(objects, now)
+            present = str(looked.tree)
+            target = make_target(objects, present)
             tree, conflicting = target.tree, target.conflicts
             if paths:
-                tree = select(objects, now, tree, paths)
+                tree = select(objects, present, tree, paths)
                 conflicting = tuple(path for path in conflicting if _is_below(path, paths))
             if conflicting and conflicts == "refuse":
                 raise make_conflict_error(conflicting)
             skipped = conflicting if conflicts == "leave" else ()
-            guarded = [change.path for change in diff(objects, now, tree) if self._is_guarded(change.path)]
+            guarded = [change.path for change in diff(objects, present, tree) if self._is_guarded(change.path)]
             if guarded:
-                tree = leave_out(objects, now, tree, guarded)
-            # Durable before the folder is touched: a crash in the middle is finished from these objects.
+                tree = leave_out(objects, present, tree, guarded)
+            # Durable before the folder is touched: after a crash in the middle, the change is finished from them.
             objects.flush()
-            changes = tuple(diff(objects, now, tree))
+            changes = tuple(diff(objects, present, tree))
             if changes and not dry_run:
-                written = write(self.file_store, objects, self.folder, now, tree, is_guarded=self._is_guarded)
+                written = write(self.file_store, objects, self.folder, present, tree, is_guarded=self._is_guarded)
                 skipped = (*skipped, *written.skipped)
             added_bytes = sum(
                 _read_size(objects, change.after) - _read_size(objects, change.before) for change in changes
@@ -399,7 +399,7 @@ class PastFiles:
     kept_tree: KeptTree
 
     def write(self, folder: Path) -> Looked:
-        """Write these files into a copy of the present ones, and return them. Files that are not kept stay. Blocks.
+        """Write these files into a copy of the present folder, and return them. Files that are not kept stay. Blocks.
 
         Raises:
             NotFound: A part of the tree is missing.
@@ -408,7 +408,7 @@ class PastFiles:
         copy = WorkspaceFolder(self.file_store, folder, self.bounds, NO_GUARDS)
 
         def make_target(objects: Objects, now: str) -> FolderTarget:
-            # A file that was kept then and is ignored now is not in the tree of the copy; it would be in the way.
+            # First remove ignored files at paths that the past tree has: they are not in the tree of the copy.
             with open_descriptor(folder) as root:
                 for change in diff(objects, now, self.kept_tree.tree):
                     if change.before is None:
@@ -427,11 +427,11 @@ def _remove_file(root: int, path: str) -> None:
 
 
 def make_conflict_error(paths: Sequence[str]) -> Conflict:
-    """Return the error for files that somebody else changed."""
+    """Return the error for files that somebody else changed after the conversation."""
     names = [show_path(path) for path in paths]
     return Conflict(
-        f"{len(names)} files changed since: {', '.join(names[:5])}",
-        hint="conflicts=leave leaves these files, conflicts=force writes over them",
+        f"{len(names)} files were changed by somebody else: {', '.join(names[:5])}",
+        hint="conflicts=leave skips these files, conflicts=force overwrites them",
         details={"paths": names},
     )
 
@@ -443,7 +443,7 @@ def describe_changes(changes: Sequence[FileChange]) -> tuple[PathChange, ...]:
 
 @contextmanager
 def describe_damage(*kept_trees: KeptTree) -> Generator[None]:
-    """Add the events that name damaged or missing files to the error of the block."""
+    """If the block raises an error about damaged or missing files, add the events that name these files to it."""
     try:
         yield
     except (CorruptLog, NotFound) as error:

@@ -1,4 +1,4 @@
-"""Writing a fork, from the recorded JSON of an open or unopened conversation.
+"""Writes a fork from the recorded JSON of its source, which may be open or not.
 
 This module builds no agent and does not import PydanticAI.
 
@@ -28,7 +28,7 @@ from bough.conversation.fork.workspace import (
     check_workspace,
     finish_workspace,
     fork_workspace,
-    name_unfinished,
+    make_unfinished_path,
 )
 from bough.conversation.log.journal import Journal, mask_events
 from bough.conversation.log.state import State, inherit_changed_rules
@@ -55,9 +55,9 @@ class ForkContents:
     Attributes:
         agent: The agent as recorded.
         policies: The rules as recorded.
-        skill_events: Events of the always-active skills in the instructions, if the instructions are new.
-        rules: The rules as an object, if one was built.
-        blueprint: The blueprint of the agent, if one was built.
+        skill_events: Events for the always-active skills in the instructions, if the instructions are new.
+        rules: The rules as an object, if it was built.
+        blueprint: The blueprint of the agent, if it was built.
     """
 
     agent: JsonObject
@@ -95,7 +95,7 @@ class WrittenFork:
 
 @dataclass(frozen=True, kw_only=True)
 class ForkPlan:
-    """A fork that could be written.
+    """A fork as it would be written.
 
     Attributes:
         journal: The log of the source up to the cut.
@@ -119,9 +119,9 @@ async def plan_fork(source: Journal, request: ForkRequest, home: Path, decide: D
         None if `decide` returns None.
 
     Raises:
-        See `AsyncConversation.fork`. What only the writing can show, such as a full disk, is not checked.
+        See `AsyncConversation.fork`. Errors that only occur during writing, such as a full disk, are not foreseen.
     """
-    # Raises if the id belongs to another conversation. A fork that the same request made is planned again.
+    # Raises if the id belongs to another conversation. A fork that the same request wrote is planned again.
     if request.id is not None:
         await _find_fork(source, request)
     cut, journal = await find_cut(source, request.at, pending=request.pending, snap=request.snap)
@@ -130,8 +130,8 @@ async def plan_fork(source: Journal, request: ForkRequest, home: Path, decide: D
         return None
     # Raises if the files at the cut were not kept.
     await _find_past_tree(source, journal.state, request)
-    folder = _name_folder(home, request.id or new_id())
-    # The checks come in the order of `write_fork`, so that both refuse a request for the same reason.
+    folder = _make_folder_path(home, request.id or new_id())
+    # In the order of `write_fork`, so that both refuse a request for the same reason.
     has_own_folder = request.workspace in OWN_FOLDER
     if has_own_folder:
         await _require_new_folder(folder)
@@ -159,8 +159,9 @@ async def write_fork(
     Args:
         source: The conversation that is forked, caught up with its log. It is not changed.
         record: The row of `source`.
-        settings: The home below which the fork's folder is made, and what is kept of files.
-        file_store: The kept files of the store's workspaces, if it keeps any; only needed for `copy` and `worktree`.
+        settings: They give the home below which the fork's folder is made, and the bounds for kept files.
+        file_store: The kept files of the store's workspaces; only needed for `copy` and `worktree`, and None if the
+            store keeps none.
 
     Returns:
         None, with nothing written, if `decide` returns None.
@@ -214,7 +215,7 @@ async def write_fork(
         await workspace.remove()  # no row refers to these files
         raise
     try:
-        # A cancelled write may still succeed. Only when it has ended is it known whether a row refers to the files.
+        # Waits even if cancelled: a cancelled write may still succeed, and then a row refers to the files.
         written = await finish(
             source.store.fork(
                 source.cid,
@@ -231,13 +232,13 @@ async def write_fork(
         written = existing
     if nonce is not None:
         if written.config.get(NONCE_KEY) != nonce:
-            await workspace.remove()  # the copy of this call only: the row refers to the copy of another caller
+            await workspace.remove()  # another caller wrote the row, which refers to the copy of that caller
             return await _open_existing(source, written, request, home)
         await finish_workspace(home, id, nonce)
-        folder = _name_folder(home, id)
+        folder = _make_folder_path(home, id)
         workspace = replace(workspace, own_folder=folder)
         await _copy_grants(home, present.workspace, workspace.path, folder)
-    # Given the id, another caller may have written the fork and appended to it.
+    # A caller that knows the id may have appended to the fork already, so its events are read from the store.
     journal = await journal.make_fork(id, masked if request.id is None else None)
     return WrittenFork(record=written, journal=journal, workspace=workspace, contents=contents)
 
@@ -245,7 +246,7 @@ async def write_fork(
 def _make_import_events(
     present: State, cut: CutPoint, record: ConversationRecord, workspace: ForkedWorkspace
 ) -> list[Event]:
-    """Return the event that marks imported events, if the cut excludes the source's own one."""
+    """Return the event that marks the fork's events as imported, if the cut excludes that event of the source."""
     if present.import_seq is None or cut.at > present.import_seq:
         return []
     signer = record.config.get("signed_by")
@@ -253,7 +254,7 @@ def _make_import_events(
 
 
 def _make_kept_events(workspace: ForkedWorkspace, file_store: FileStore | None) -> list[Event]:
-    """Return the event of the files that a fork's folder got, if they are those of the cut."""
+    """Return the event that names the files of a fork's folder, if the folder has the files at the cut."""
     if file_store is None or workspace.looked is None:
         return []
     looked = replace(workspace.looked, before=None, added=0, changed=0, removed=0, paths=())
@@ -283,19 +284,18 @@ def _open_past_files(tree: KeptTree, settings: Settings, file_store: FileStore |
 async def _make_workspace(
     policy: WorkspacePolicy, source: State, home: Path, id: UUID, past: PastFiles | None
 ) -> tuple[ForkedWorkspace, str | None]:
-    """Return the workspace of a fork, and the nonce in the name of its folder until its row is written.
+    """Return the workspace of a fork, and the nonce that is in the name of its folder until its row is written.
 
-    The nonce is None if the fork shares its source's files. A fork of a read-only conversation that shares them is
-    read-only too.
+    The nonce is None if the fork shares the files of its source.
 
     Raises:
         Conflict: The folder of the fork exists.
     """
     if policy == "shared" or policy == "readonly":
         return ForkedWorkspace(source.workspace, _choose_policy(policy, source)), None
-    folder, nonce = _name_folder(home, id), new_id().hex
+    folder, nonce = _make_folder_path(home, id), new_id().hex
     await _require_new_folder(folder)
-    unfinished = name_unfinished(home, nonce)
+    unfinished = make_unfinished_path(home, nonce)
     return await fork_workspace(policy, source.workspace, folder, unfinished=unfinished, past=past), nonce
 
 
@@ -311,18 +311,19 @@ def _choose_policy(policy: WorkspacePolicy, source: State) -> WorkspacePolicy:
     return "readonly" if policy == "shared" and source.workspace_policy == "readonly" else policy
 
 
-def _name_folder(home: Path, id: UUID) -> Path:
-    """Return the folder of a fork that has files of its own."""
+def _make_folder_path(home: Path, id: UUID) -> Path:
+    """Return the path of the folder that is made for a fork."""
     return home / "workspaces" / str(id)
 
 
 async def _require_new_folder(folder: Path) -> None:
     """Check that the folder of a new fork does not exist.
 
-    It would have the files of another fork, perhaps another tenant's: a server has those of all tenants in one place.
+    An existing folder has the files of another fork, perhaps of another tenant: a server keeps the folders of all
+    tenants in one place.
 
     Raises:
-        Conflict: It exists.
+        Conflict: The folder exists.
     """
     if await asyncio.to_thread(folder.exists):
         raise Conflict(f"a folder for {folder.name} already exists", hint="fork with another id")
@@ -344,16 +345,16 @@ async def fork_as_recorded(
 ) -> WrittenFork | None:
     """Write a fork that has the recorded agent, prompt and rules of its source. Builds no agent and no rules.
 
-    Rules given at the opening of the source are not applied here. They are applied when the fork is opened.
+    Rules that were passed when the source was opened are not applied here, but when the fork is opened.
 
     Args:
-        source: The log that is forked, read to its head. The values of secrets sealed for it are not known here.
+        source: The log that is forked, read to its head. Its sealed secrets are not opened.
         record: The row of `source`.
 
     Returns:
         None, with nothing written, if `fork_opened` is needed: the fork changes agent, rules or secrets; calls are
         carried over; the workspace becomes read-only; agent or rules have changed between the cut and the head; or
-        some events were imported.
+        the source has imported events.
 
     Raises:
         See `AsyncConversation.fork`.
@@ -382,7 +383,7 @@ async def plan_as_recorded(source: Journal, request: ForkRequest, settings: Sett
 
 
 async def _decide_as_recorded(source: Journal, request: ForkRequest) -> Decide | None:
-    """Return what decides the contents of a fork from the records of its source; None if `fork_opened` is needed."""
+    """Return the function that takes a fork's contents from the log of its source; None if `fork_opened` is needed."""
     is_plain = request.agent is None and not request.overrides and request.secrets == "reference"
     if not is_plain or request.pending == "carry" or request.workspace == "readonly":
         return None
@@ -417,14 +418,14 @@ async def _find_fork(source: Journal, request: ForkRequest) -> ConversationRecor
 
 
 async def _open_existing(source: Journal, record: ConversationRecord, request: ForkRequest, home: Path) -> WrittenFork:
-    """Return a fork that an earlier call wrote, after it has moved the fork's folder to its final name."""
+    """Return a fork that an earlier call wrote. Moves the fork's folder to its final name if that call did not."""
     journal = Journal(source.store, record.id, secrets=source.secrets)
     await journal.catch_up()
     if (nonce := record.config.get(NONCE_KEY)) is not None:
         await finish_workspace(home, record.id, nonce)
     own_folder = None
     if journal.state.workspace_policy in OWN_FOLDER:
-        own_folder = _name_folder(home, record.id)
+        own_folder = _make_folder_path(home, record.id)
     workspace = ForkedWorkspace(journal.state.workspace, request.workspace, own_folder)
     return WrittenFork(record=record, journal=journal, workspace=workspace)
 
@@ -437,7 +438,7 @@ async def _find_written(
     nonce: str | None,
     error: BaseException,
 ) -> ConversationRecord | None:
-    """Return the fork if it was written in spite of an error. Removes the files made for it if no row refers to them.
+    """Return the fork if it was written although `error` was raised. Removes its files if no row refers to them.
 
     If the store cannot be read, the files remain, because a row may refer to them, and `error` is raised.
     """
@@ -464,10 +465,10 @@ def _describe_changes(
     *,
     is_foreign: bool,
 ) -> JsonObject:
-    """Return the `StateChanged` of a fork. It is complete, so that the fork does not change if its source is erased."""
+    """Return the changes of a fork's `StateChanged`: the whole state, so that the source may be erased later."""
     present, policies = source.state, contents.policies
     if state.policies.get("sealed") or present.policies.get("sealed"):
-        # The part of the log before an import names secrets that its sender chose.
+        # Not the state at a cut before an import: the sender of the log chose the secrets that it names.
         states = (present,) if is_foreign else (state, present)
         sealed = keep_sealed(contents.agent, *((state.agent, state.policies) for state in states))
         policies = policies | {"sealed": sealed}
@@ -501,7 +502,7 @@ def _describe_row(
 
 
 def _mask(source: Journal, value: Any) -> Any:
-    """Return the JSON value with the values of secrets masked: the row is as public as the log."""
+    """Return a JSON value with the values of secrets masked, because whoever reads the log also reads the row."""
     return source.secrets.masker().json(value) if source.secrets.names else value
 
 
@@ -511,5 +512,5 @@ async def _copy_grants(home: Path, source: Path, workspace: Path, folder: Path) 
 
     try:
         await finish(asyncio.to_thread(TrustStore(home).copy_grants, source, workspace, within=folder))
-    except (StoreError, OSError) as error:  # the fork is written: only its skills are not trusted
+    except (StoreError, OSError) as error:  # the fork is usable without them: it is written already
         _log.warning("the skills of %s are not trusted: %s", folder, error)

@@ -1,4 +1,4 @@
-"""Sealed secrets in forks: which fork may use the model's key that was posted for its source."""
+"""Sealed secrets in forks: whether a fork may use the model's key that was posted for its source."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ def is_same_recipient(a: JsonObject, b: JsonObject) -> bool:
 def keep_sealed(fork_agent: JsonObject, *states: tuple[JsonObject, Mapping[str, Any]]) -> dict[str, str]:
     """Return the sealed secrets of a fork: a map from their names to the conversations that they were sealed for.
 
-    The model's key is kept only if it was posted for the provider and address of the fork's model. Otherwise
-    another provider would get it.
+    The model's key is kept only if it was posted for the provider and address of the fork's model, because no other
+    provider may get it.
 
     Args:
         fork_agent: The recorded agent of the fork.
-        states: Agent and policies at the cut, then the present ones. For a cut in the imported part of a log, only the
-            present ones.
+        states: Agent and policies at the cut, then at the head. For a cut in the imported part of a log, only those at
+            the head.
     """
     at_cut: dict[str, str] = states[0][1].get("sealed") or {}
-    others = {name: holder for name, holder in at_cut.items() if name != MODEL_KEY}
+    other_secrets = {name: holder for name, holder in at_cut.items() if name != MODEL_KEY}
     for agent, policies in states:
         sealed: dict[str, str] = policies.get("sealed") or {}
         holder = sealed.get(MODEL_KEY)
         if holder is not None and is_same_recipient(agent, fork_agent):
-            return others | {MODEL_KEY: holder}
-    return others
+            return other_secrets | {MODEL_KEY: holder}
+    return other_secrets
 
 
 def _find_recipient(agent: JsonObject) -> tuple[str, Any]:

@@ -81,7 +81,7 @@ def _decide_contents(parts: Parts, request: ForkRequest, cut: CutPoint, state: S
     rules, present = _narrow_rules(parts, request, state), parts.journal.state
     has_foreign_log = present.quarantined or (present.import_seq is not None and cut.at <= present.import_seq)
     if request.overrides.get("budget") and has_foreign_log:
-        # Budgets that a foreign log names are not in force, so this one would not be either.
+        # Budgets that a foreign log names are not in force, so the new budget would not be in force either.
         raise Conflict("a budget cannot be added before an imported conversation is adopted", hint="adopt it first")
     policies: JsonObject = {"executor": parts.environment.executor.name, **rules.to_json()}
     if "tools" in request.overrides or POLICY in state.policies or POLICY in present.policies:
@@ -120,7 +120,7 @@ def _narrow_rules(parts: Parts, request: ForkRequest, state: State) -> Rules:
     """
     rules, present = parts.rules(), parts.journal.state
     if (state.policies, state.quarantined) != (present.policies, present.quarantined):
-        # All budgets of the cut are in force now, except those that an imported log names.
+        # The present budgets: they include all budgets at the cut, except those that an imported log names.
         rules = replace(Rules.from_state(state, rules), budgets=rules.budgets)
     if request.secrets == "none":
         rules = replace(rules, secrets=Secrets())
@@ -131,12 +131,12 @@ def _narrow_rules(parts: Parts, request: ForkRequest, state: State) -> Rules:
         raise _make_wider_error("confirmation policy")
     if not (allows_limits(rules.limits, stricter.limits) and allows_limits(rules.total, stricter.total)):
         raise _make_wider_error("limits")
-    # `narrow`, although both checks passed, because hooks, analyzer and allow-list of the source must apply as well.
+    # `narrow`, because hooks, analyzer and allow-list of the source must apply as well.
     return replace(rules.narrow(stricter), secrets=rules.secrets)
 
 
 def _choose_recorded_tools(parts: Parts, request: ForkRequest, cut: CutPoint, state: State) -> RecordedTools | None:
-    """Return the record that answers the tool calls of a fork: the requested one, else the source's; None for none.
+    """Return the record that answers the tool calls of a fork: the requested one or the source's; None if tools run.
 
     Args:
         state: The state at the cut.
@@ -164,7 +164,7 @@ def _build_blueprint(parts: Parts, request: ForkRequest) -> Blueprint:
     """Return the blueprint of the fork's agent."""
     spec, pool = _make_spec(parts, request), parts.environment.pool
     if request.agent is None:
-        # Reads no files of skills and does not render the catalog again, because there may be thousands of skills.
+        # Shares the skills and the rendered catalog of the source, because there may be thousands of skills.
         return parts.agent.blueprint.for_conversation(
             spec, pool=pool, has_new_prompt="system_prompt" in request.overrides
         )
@@ -175,7 +175,7 @@ def _build_blueprint(parts: Parts, request: ForkRequest) -> Blueprint:
 
 
 def _make_builder(parts: Parts, request: ForkRequest, fork: WrittenFork) -> AgentBuilder:
-    """Return the builder of the fork's agent. It shares what is already built, and builds the rest on first use."""
+    """Return the builder of the fork's agent. It shares what the source has built, and builds the rest on first use."""
     spec, state = _make_spec(parts, request), fork.journal.state
     has_own_skills = fork.workspace.own_folder is not None and spec.skills is None and spec.discover_skills
     if not has_own_skills and fork.contents is not None and fork.contents.blueprint is not None:
@@ -198,8 +198,8 @@ def _make_builder(parts: Parts, request: ForkRequest, fork: WrittenFork) -> Agen
 def _describe_agent(parts: Parts, request: ForkRequest, spec: AgentSpec) -> JsonObject:
     """Return the record of the fork's agent.
 
-    Addresses and paths in the record of an imported agent are copied, although they are not used in quarantine. Without
-    the address, the fork would ask the provider that the model's name gives.
+    Addresses and paths in the record of an imported agent are copied, although they are not used in quarantine: without
+    the address, the adopted fork would send its requests to the provider in the model's name.
     """
     snapshot, present = spec.snapshot(), parts.journal.state
     if not present.quarantined or request.agent is not None:

@@ -1,6 +1,6 @@
-"""Orphans: folders that were made for forks and belong to no conversation any more.
+"""Orphans: folders that were made for forks, and that no conversation uses any more.
 
-The process that made such a folder was killed, or the folder was not removed when its conversation was deleted.
+Either the process that made the folder was killed, or the folder was not removed with its conversation.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bough.conversation.fork.workspace import (
     NONCE_KEY,
     UNFINISHED_PREFIX,
     ForkedWorkspace,
-    name_owner,
+    make_owner_path,
     remove_workspace,
 )
 from bough.events.check import every_record
@@ -44,18 +44,19 @@ class _Candidate(NamedTuple):
 
 
 async def find_orphans(store: EventStore, home: Path) -> list[Path]:
-    """Return the folders below `workspaces` of a home in which no conversation of the store works. O(rows).
+    """Return the folders below `workspaces` of a home that no conversation of the store uses. O(rows).
 
-    An unfinished copy is an orphan if its process has ended or it is a day old. Folders with other names, such as those
-    of tenants, are ignored. If several stores share a home, a folder is an orphan only if each of them returns it.
+    An unfinished copy is an orphan if its process has ended or if it is a day old. Folders with other names, such as
+    the folders of tenants, are ignored. If several stores share a home, a folder is an orphan only if this function
+    returns it for each of them.
     """
-    # Folders are listed first. Otherwise a folder made between the two reads would have no row in the result.
+    # Folders first: a folder that is made between the two reads would look as if it had no row.
     candidates = await asyncio.to_thread(_list_candidates, home / "workspaces")
     if not candidates:
         return []
     async for record in every_record(store):
         if not record.deleted:
-            for name in _name_folders(record, home):
+            for name in _list_folder_names(record, home):
                 candidates.pop(name, None)
     orphans = [
         candidate
@@ -66,9 +67,9 @@ async def find_orphans(store: EventStore, home: Path) -> list[Path]:
 
 
 async def remove_made(store: EventStore, home: Path, records: Sequence[ConversationRecord]) -> list[Path]:
-    """Remove the folders that were made for deleted conversations, and return the removed ones.
+    """Remove the folders that were made for deleted conversations, and return them.
 
-    A folder in which another conversation of the same tree works is not removed.
+    A folder that another conversation of the same tree uses is not removed.
 
     Args:
         records: The rows of the deleted conversations.
@@ -81,7 +82,7 @@ async def remove_made(store: EventStore, home: Path, records: Sequence[Conversat
         while folders and has_more:
             page = await store.list(ConversationFilter(root=root), cursor, _PAGE)
             for record in page.items:
-                for name in _name_folders(record, home):
+                for name in _list_folder_names(record, home):
                     folders.pop(name, None)
             cursor, has_more = page.next_cursor, page.next_cursor is not None
     for folder in folders.values():
@@ -92,14 +93,14 @@ async def remove_made(store: EventStore, home: Path, records: Sequence[Conversat
 async def remove_temporary(
     store: EventStore, home: Path, record: ConversationRecord, workspace: ForkedWorkspace
 ) -> None:
-    """Delete an ephemeral fork and the files made for it, unless another conversation works in them."""
+    """Delete an ephemeral fork, and the folder made for it unless another conversation uses that folder."""
     await store.delete(record.id)
     if workspace.own_folder is not None:
         await remove_made(store, home, [record])
 
 
 def _list_candidates(workspaces: Path) -> dict[str, _Candidate]:
-    """Return the folders that may be orphans, by the name in a row: the id of a conversation, or a nonce."""
+    """Return the folders that may be orphans, by the id of their conversation or the nonce of their unfinished copy."""
     candidates: dict[str, _Candidate] = {}
     with suppress(FileNotFoundError, NotADirectoryError), os.scandir(workspaces) as entries:
         for entry in entries:
@@ -120,13 +121,13 @@ def _is_id(name: str) -> bool:
 
 
 def _has_own_folder(record: ConversationRecord, home: Path) -> bool:
-    """Whether the folder with a conversation's id as its name was made for it, as a fork or as a sub-agent."""
+    """Whether the folder that is named by a conversation's id was made for it, as a fork or as a sub-agent."""
     own_folder = home / "workspaces" / str(record.id)
     return NONCE_KEY in record.config or Path(str(record.config.get("workspace", ""))).is_relative_to(own_folder)
 
 
-def _name_folders(record: ConversationRecord, home: Path) -> list[str]:
-    """Return the names of folders in which a conversation may work: its own, its unfinished copy, its source's."""
+def _list_folder_names(record: ConversationRecord, home: Path) -> list[str]:
+    """Return the names of the folders that a conversation may use: its own, its unfinished copy, its source's."""
     names = [str(record.id), str(record.config.get(NONCE_KEY))]
     workspace = Path(str(record.config.get("workspace", "")))
     if workspace.is_relative_to(home / "workspaces"):
@@ -138,7 +139,7 @@ def _is_abandoned(unfinished: Path) -> bool:
     """Whether the process that makes an unfinished copy has ended, or the copy is more than a day old."""
     match = _UNFINISHED_NAME.fullmatch(unfinished.name)
     with suppress(OSError, UnicodeDecodeError):
-        if match and is_gone(name_owner(unfinished.parent / f"{UNFINISHED_PREFIX}{match[1]}").read_text("utf-8")):
+        if match and is_gone(make_owner_path(unfinished.parent / f"{UNFINISHED_PREFIX}{match[1]}").read_text("utf-8")):
             return True
     with suppress(OSError):
         return time.time() - unfinished.stat().st_mtime > _DAY_SECONDS

@@ -1,4 +1,4 @@
-"""The files of a conversation's workspace at its events: which tree they are, listed, read and compared."""
+"""The files of a conversation's workspace at past events: finds, lists, reads and compares them."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class PastWorkspace:
 
     Attributes:
         journal: The log.
-        folder: The workspace, and where its files are kept.
+        folder: The workspace, with the store of its kept files.
     """
 
     journal: Journal
     folder: WorkspaceFolder
 
     async def find(self, at: Cut | Turn | None) -> KeptTree:
-        """Return the tree of the files at a cut. At the head, the folder is looked at unless a run uses it.
+        """Return the tree of the files at a cut. At the head, these are the present files unless a run uses the folder.
 
         Raises:
             NotFound: The files were not kept.
@@ -89,7 +89,7 @@ class PastWorkspace:
         """Return which files differ between two cuts, with the patch. O(changed files).
 
         Args:
-            start: None for the first event, of a fork for its cut.
+            start: None for the first event; in a fork, for its cut.
             other: The conversation of `stop`; None for this one.
 
         Raises:
@@ -106,15 +106,15 @@ class PastWorkspace:
     ) -> FileChanges:
         """Return what the conversation itself changed between two cuts, as `compare` does.
 
-        What a person or another program changed meanwhile is left out, as a restore leaves it.
+        Changes that a person or another program made meanwhile are left out, as a restore leaves them.
 
-        Raises: see `compare`. A cut without kept files raises nothing if no step follows it.
+        Raises: see `compare`. The files at a cut need not have been kept if the conversation changed none after it.
         """
         journal = self.journal
         await journal.catch_up()
-        first, _ = await find_cut(journal, journal.state.base if start is None else start, pending="close")
-        last, _ = await find_cut(journal, stop, pending="close")
-        steps = await list_steps(journal.store, journal.cid, first.at, last.at)
+        start_cut, _ = await find_cut(journal, journal.state.base if start is None else start, pending="close")
+        stop_cut, _ = await find_cut(journal, stop, pending="close")
+        steps = await list_steps(journal.store, journal.cid, start_cut.at, stop_cut.at)
         if not steps or (after := steps[-1].after) is None:
             return FileChanges()
 

@@ -40,7 +40,7 @@ Snap: TypeAlias = Literal["exact", "turn"]
 """`exact`: the cut is where it was requested. `turn`: it is at the end of the last turn that had ended by then."""
 
 Moment: TypeAlias = Literal["then", "now"]
-"""Which files a fork's copy has: those at the cut, or the present ones."""
+"""Which files the copy of a fork has: `then`, those at the cut; `now`, the present ones."""
 
 NOT_EXECUTED = "not executed in this fork"
 
@@ -54,13 +54,13 @@ class CutPoint:
 
     Attributes:
         at: How many events are shared.
-        last: Id of the last shared event; None if no events are shared.
+        last_id: Id of the last shared event; None if no events are shared.
         closing: Events that close the open calls in the fork.
         carried: Ids of calls that remain open in the fork, each waiting for a new approval.
     """
 
     at: int
-    last: UUID | None
+    last_id: UUID | None
     closing: tuple[Event, ...] = ()
     carried: tuple[str, ...] = ()
 
@@ -70,15 +70,15 @@ async def find_cut(
 ) -> tuple[CutPoint, Journal]:
     """Return the cut that `at` names, and a journal that has folded the log up to the cut.
 
-    Only `Journal.cut` reads events, and reads none if the cut is the head.
+    Events are read only by `Journal.cut`, and none if the cut is the head.
 
     Args:
         journal: The log, caught up.
         at: The number of events, the id of the last event, or a turn; None for all events.
 
     Raises:
-        InvalidInput: The cut is negative or beyond the head, the turn does not exist, or a call to be carried over has
-            started.
+        InvalidInput: The cut is negative or beyond the head, the turn does not exist, or a call that would be carried
+            over has started.
         NotFound: `at` is the id of an event that is not in the log, or a turn of another conversation.
     """
     if pending not in ("close", "drop", "carry") or snap not in ("exact", "turn"):
@@ -99,16 +99,16 @@ async def find_cut(
         for call in state.open_calls:
             _require_not_started(call)
         carried = tuple(call.id for call in state.open_calls)
-        return CutPoint(at=state.head, last=state.last_id, carried=carried), cut_log
+        return CutPoint(at=state.head, last_id=state.last_id, carried=carried), cut_log
     closing = [ToolInterrupted(tool_call_id=call.id, tool=call.tool, reason=NOT_EXECUTED) for call in state.open_calls]
-    return CutPoint(at=state.head, last=state.last_id, closing=tuple(closing)), cut_log
+    return CutPoint(at=state.head, last_id=state.last_id, closing=tuple(closing)), cut_log
 
 
 async def _count_events(journal: Journal, at: Cut | Turn | None) -> int:
     """Return how many events are before the cut that `at` names. Raises: see `find_cut`."""
     head = journal.durable
     if isinstance(at, TurnRecord) and at.conversation != journal.cid:
-        await journal.store.locate(at.message.id, cid=journal.cid)  # a turn that both share has one number in both
+        await journal.store.locate(at.message.id, cid=journal.cid)  # raises unless both share the turn, and its number
     if isinstance(at, Turn):
         return await journal.find_turn(_require_int(at.number))
     if isinstance(at, UUID):
@@ -131,10 +131,10 @@ def _require_int(value: object) -> int:
 
 
 async def _find_turn_end(journal: Journal, state: State) -> int:
-    """Return the seq at which the last turn ended that was complete at a cut.
+    """Return the seq at which the last complete turn before a cut ended.
 
-    That is the cut itself if it is the head or precedes a message, and no work was left. Otherwise the cut is within a
-    turn, and the turn before it ended at its first message.
+    If no work was left at the cut, and the cut is the head or the next event is a message, this is the cut itself.
+    Otherwise the cut is within a turn, and the previous turn ended where this one began.
     """
     if not state.has_work:
         if state.head == journal.durable:
@@ -146,7 +146,7 @@ async def _find_turn_end(journal: Journal, state: State) -> int:
 
 
 def make_carried_changes(state: State, calls: tuple[str, ...]) -> dict[str, Any]:
-    """Return the changes of a `StateChanged` by which calls that a fork carries over wait for a new approval."""
+    """Return the changes of a `StateChanged` that make the carried calls of a fork wait for a new approval."""
     if not calls:
         return {}
     waiting = {
@@ -174,9 +174,9 @@ class ForkOverrides(TypedDict, total=False):
     """What a fork changes. Rules can only become stricter; hooks, analyzers and budgets are added to the source's.
 
     Attributes:
-        tools: Where the results of tools come from. `recorded`: a call with the name and the arguments of a call that
-            the source made after the cut gets the outcome that the source's log has, in order, and no tool runs; any
-            other call is refused. `recorded-or-run`: any other call runs under the usual rules.
+        tools: Where the results of tools come from. `recorded`: no tool runs. If the source made a call with the same
+            tool and arguments after the cut, its recorded outcome is used, in order; any other call is refused.
+            `recorded-or-run`: any other call runs under the usual rules.
     """
 
     model: str | Model
@@ -264,9 +264,9 @@ class ForkRequest:
         require_type(self.tags, (Mapping, NoneType), "tags", 'for example {"team": "sales"}')
         check_tags(dict(self.tags or {}))
         if self.secrets not in ("reference", "none"):
-            raise InvalidInput(f"invalid way to fork secrets: {self.secrets!r}", hint="secrets is reference or none")
+            raise InvalidInput(f"invalid value of secrets: {self.secrets!r}", hint="give reference or none")
         if self.moment not in ("then", "now"):
-            raise InvalidInput(f"invalid moment of the files: {self.moment!r}", hint="moment is then or now")
+            raise InvalidInput(f"invalid value of moment: {self.moment!r}", hint="give then (files at the cut) or now")
         unknown = set(self.overrides) - set(ForkOverrides.__annotations__)
         if unknown:
             valid_names = ", ".join(ForkOverrides.__annotations__)
@@ -278,7 +278,7 @@ class ForkRequest:
 
     @classmethod
     def of(cls, agent: AgentLike | None, options: ForkOptions) -> ForkRequest:
-        """Return the request of a `fork` with these arguments.
+        """Return the request for a fork with these arguments.
 
         Raises:
             InvalidInput: An argument is invalid.
@@ -305,8 +305,7 @@ class ForkRequest:
         require_type(prompt, str, "system_prompt", "give a text")
         if "tools" in self.overrides and self.overrides["tools"] not in get_args(ToolSource):
             raise InvalidInput(
-                f"invalid source of tool results: {self.overrides['tools']!r}",
-                hint=f"tools is {' or '.join(get_args(ToolSource))}",
+                f"invalid value of tools: {self.overrides['tools']!r}", hint=f"give {' or '.join(get_args(ToolSource))}"
             )
         check_arguments(self.stricter_rules)
 
@@ -319,7 +318,7 @@ class ForkRequest:
             "flags": [self.reset_metrics, self.snap, self.inherit_tags, self.secrets, self.ephemeral],
             "named": [self.title, None if self.tags is None else dict(self.tags)],
         }
-        if self.moment != "then":  # the default adds nothing, so that requests of earlier versions stay the same
+        if self.moment != "then":  # the default is omitted, so that requests of earlier versions keep their digest
             identity["moment"] = self.moment
         digest = hashlib.sha256(json.dumps(identity, sort_keys=True, default=str).encode()).hexdigest()
         overrides = sorted([*self.overrides, *(["agent"] if self.agent else [])])
@@ -327,11 +326,11 @@ class ForkRequest:
         return lineage | {"pending": self.pending, "workspace": self.workspace, "request": digest}
 
     def describe(self, source: UUID, cut: CutPoint, *, source_head: int, workspace: WorkspacePolicy) -> ForkedFrom:
-        """Return the first event of the fork that it does not share."""
+        """Return the first event that the fork does not share with its source."""
         return ForkedFrom(
             source=source,
             at=cut.at,
-            event_id=cut.last,
+            event_id=cut.last_id,
             source_head=source_head,
             actor=self.actor,
             reason=self.reason,

@@ -1,6 +1,6 @@
-"""The files of a fork: its source's folder, or a copy of it.
+"""The files of a fork: the folder of its source, or a copy of that folder.
 
-A copy is made of the present files, and then gets the files at the cut. Files are never hard-linked.
+A copy first has the present files, and then gets the files at the cut. Files are never hard-linked.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ OWN_FOLDER: Final[Sequence[WorkspacePolicy]] = ("copy", "worktree")
 """The policies that make a new folder for the fork."""
 
 NONCE_KEY = "made"
-"""Key in a row's config for the nonce in the name that the fork's folder had until the row was written."""
+"""Key in the config of a fork's row. Its value is the nonce in the name that the folder had before the row existed."""
 
 UNFINISHED_PREFIX = ".making-"
 """Prefix of a folder's name until the row of its fork is written. A file `<name>.owner` names the copying process."""
@@ -52,8 +52,8 @@ class ForkedWorkspace:
     Attributes:
         path: The working folder.
         policy: The policy that was applied.
-        own_folder: The folder that was made for the fork and is removed with it; None if it shares the source's.
-        looked: The files at the cut, if the folder has them; None if it has the present ones.
+        own_folder: The folder that was made for the fork and is removed with it; None if the fork shares the source's.
+        looked: The files at the cut if the folder has these; None if it has the present files.
     """
 
     path: Path
@@ -67,13 +67,13 @@ class ForkedWorkspace:
             await remove_workspace(self.own_folder)
 
 
-def name_unfinished(home: Path, nonce: str) -> Path:
-    """Return the folder into which the files of a fork are copied before its row is written."""
+def make_unfinished_path(home: Path, nonce: str) -> Path:
+    """Return the path of the folder into which the files of a fork are copied before its row is written."""
     return home / "workspaces" / f"{UNFINISHED_PREFIX}{nonce}"
 
 
-def name_owner(unfinished: Path) -> Path:
-    """Return the file that names the process that makes a copy."""
+def make_owner_path(unfinished: Path) -> Path:
+    """Return the path of the file that names the process that makes a copy."""
     return unfinished.with_name(f"{unfinished.name}.owner")
 
 
@@ -86,7 +86,7 @@ async def finish_workspace(home: Path, cid: UUID, nonce: str) -> None:
     """Move the folder of a fork to its final name. Called by every process that reads the fork's row. Idempotent."""
     if not _NONCE.fullmatch(str(nonce)):
         return  # an imported row may have any value
-    await finish(asyncio.to_thread(_move_to_final, name_unfinished(home, nonce), home / "workspaces" / str(cid)))
+    await finish(asyncio.to_thread(_move_to_final, make_unfinished_path(home, nonce), home / "workspaces" / str(cid)))
 
 
 def _move_to_final(unfinished: Path, final: Path) -> None:
@@ -95,13 +95,13 @@ def _move_to_final(unfinished: Path, final: Path) -> None:
     with suppress(OSError, UnicodeDecodeError):
         _repair_worktree(unfinished, final)
     with suppress(OSError):
-        name_owner(unfinished).unlink(missing_ok=True)
+        make_owner_path(unfinished).unlink(missing_ok=True)
 
 
 def _repair_worktree(unfinished: Path, final: Path) -> None:
-    """Record in a repository where its worktree was moved to, as `git worktree repair` does.
+    """Record the new path of a moved worktree in its repository, as `git worktree repair` does.
 
-    That command is not used, because it would run in whatever repository the folder names.
+    That command is not used, because it would run in any repository that the folder names.
     """
     git_folder = (final / ".git").read_text("utf-8").removeprefix("gitdir: ").strip()
     gitdir_file = Path(git_folder) / "gitdir"
@@ -121,10 +121,10 @@ async def fork_workspace(
     """Return the workspace of a fork. `copy` and `worktree` make a new folder, in O(files).
 
     Args:
-        policy: What to make.
+        policy: Whether the fork shares the folder, or gets a copy or a worktree.
         source: The working folder of the fork's source.
         folder: The new folder.
-        unfinished: Where the folder is made first. `finish_workspace` moves it to `folder` later.
+        unfinished: The path at which the folder is made. `finish_workspace` moves it to `folder` later.
         past: The files that the new folder gets; None for the present ones.
 
     Raises:
@@ -136,10 +136,10 @@ async def fork_workspace(
         case "shared" | "readonly":
             return ForkedWorkspace(source, policy)
         case "copy" | "worktree":
-            make = partial(_make, _copy if policy == "copy" else _make_worktree, past)
+            make_folder = partial(_make_folder, _copy if policy == "copy" else _make_worktree, past)
             new_folder = unfinished or folder
             try:
-                path, looked = await finish(asyncio.to_thread(make, source, new_folder))
+                path, looked = await finish(asyncio.to_thread(make_folder, source, new_folder))
             except asyncio.CancelledError:
                 await remove_workspace(new_folder)  # the copy may be complete by now, and no row will refer to it
                 raise
@@ -151,7 +151,7 @@ async def fork_workspace(
 
 
 def check_workspace(policy: WorkspacePolicy, source: Path, folder: Path) -> None:
-    """Check what `fork_workspace` checks before it copies. Makes nothing; `copy` reads the sizes of all files.
+    """Make the checks that `fork_workspace` makes before it copies. For `copy`, reads the sizes of all files.
 
     Raises:
         See `fork_workspace`.
@@ -178,24 +178,22 @@ def _make_copy_error(folder: Path, error: OSError) -> Unavailable:
 
 
 def _make_policy_error(policy: str) -> InvalidInput:
-    if policy == "overlay":  # callers ask for it; decision 3 says why not
+    if policy == "overlay":  # people ask for it; decision 3 has the reasons against it
         return InvalidInput(
             "the files of a fork cannot be an overlay: the fork would see what its source writes later",
             hint="fork with workspace=copy, which shares blocks where the file system can, or with worktree",
         )
-    return InvalidInput(
-        f"invalid way to fork a workspace: {policy!r}", hint="choose shared, readonly, copy or worktree"
-    )
+    return InvalidInput(f"invalid value of workspace: {policy!r}", hint="choose shared, readonly, copy or worktree")
 
 
-def _make(
-    make: Callable[[Path, Path], Path], past: PastFiles | None, source: Path, folder: Path
+def _make_folder(
+    make_copy: Callable[[Path, Path], Path], past: PastFiles | None, source: Path, folder: Path
 ) -> tuple[Path, Looked | None]:
-    """Call `make`, and write the files at the cut into the new folder. Removes the folder if that fails."""
+    """Call `make_copy`, and write the files at the cut into the new folder. Removes the folder if that fails."""
     try:
-        path = make(source, folder)
+        path = make_copy(source, folder)
     except BaseException:
-        name_owner(folder).unlink(missing_ok=True)
+        make_owner_path(folder).unlink(missing_ok=True)
         raise
     try:
         return path, None if past is None else past.write(path)
@@ -205,10 +203,10 @@ def _make(
 
 
 def _prepare(folder: Path) -> None:
-    """Make the parent of a new folder, and record this process as its owner: if it is killed, the copy is an orphan."""
+    """Make the parent of a new folder, and record this process as the owner, so that an orphan can be recognized."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     if folder.name.startswith(UNFINISHED_PREFIX):
-        name_owner(folder).write_text(owner(), "utf-8")
+        make_owner_path(folder).write_text(owner(), "utf-8")
 
 
 def _copy(source: Path, folder: Path) -> Path:
@@ -234,7 +232,7 @@ def _require_copyable(source: Path, folder: Path) -> None:
 
 
 def _open_root(source: Path) -> AbstractContextManager[int]:
-    """Open a workspace. Its path may be a symbolic link."""
+    """Return a descriptor of a workspace. Its path may be a symbolic link."""
     return tree.open_descriptor(source, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
@@ -265,7 +263,7 @@ def _retarget(root: Path, path: str, target: str) -> str:
 
 
 def _make_worktree(source: Path, folder: Path) -> Path:
-    """Add a worktree at the present commit, and give its files the content of the source's files."""
+    """Add a worktree at the present commit, with the present content of the source's files."""
     repository, head = _find_commit(source)
     top, prefix = repository.work_tree, os.path.relpath(os.path.realpath(source), repository.work_tree)
     _prepare(folder)
@@ -279,7 +277,7 @@ def _make_worktree(source: Path, folder: Path) -> Path:
         files = Path(temporary, "files")
         files.mkdir()
         _copy_listed(top, files, [name for name in names if name and name not in submodules])
-        for name in submodules:  # left empty: git keeps the recorded commit and runs no git inside the submodule
+        for name in submodules:  # empty folders: git keeps the recorded commit, and does not run inside the submodule
             Path(files, name).mkdir(parents=True, exist_ok=True)
         copy = git.Repository(repository.git_dir, files)
         _git(files, "add", "--all", env=index, repository=copy)
@@ -314,7 +312,7 @@ def _copy_listed(source: Path, target: Path, paths: Sequence[str]) -> None:
 
 def _remove(folder: Path) -> None:
     """Remove a worktree or a copy. If git refuses to remove the worktree, it is removed as a plain folder."""
-    name_owner(folder).unlink(missing_ok=True)
+    make_owner_path(folder).unlink(missing_ok=True)
     if (folder / ".git").is_file():
         try:
             _git(folder, "worktree", "remove", "--force", "--force", str(folder))
@@ -326,7 +324,7 @@ def _remove(folder: Path) -> None:
 
 
 def _remove_folder(folder: Path) -> None:
-    """Remove a folder, if it exists. What cannot be removed is logged and remains."""
+    """Remove a folder, if it exists. If it cannot be removed, this is logged."""
     try:
         tree.remove(folder)
     except FileNotFoundError:

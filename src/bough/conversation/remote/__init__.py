@@ -1,1 +1,1 @@
-"""Conversations of an agent server under the same names as local ones."""
+"""Conversations on an agent server, with the interface of local ones."""

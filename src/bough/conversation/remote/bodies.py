@@ -1,4 +1,4 @@
-"""Request bodies for agents, rules, messages and forks. Functions and objects of this process cannot be sent."""
+"""Makes request bodies for agents, rules, messages and forks. Functions and objects of this process cannot be sent."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ def filter_query(filter: ConversationFilter | None) -> dict[str, Any]:
 
 
 def order_query(order: Order) -> str:
-    """Return the name that servers have for an order.
+    """Return the name of an order in requests to a server.
 
     Raises:
         InvalidInput: The order is invalid.
@@ -235,7 +235,7 @@ def require_same_conversation(document: JsonObject, body: JsonObject) -> None:
     Raises:
         Conflict: The agent or a rule differs. Opening a conversation over HTTP replaces neither.
     """
-    differing = _agent_difference(document["spec"], body.get("agent"))
+    differing = _find_agent_difference(document["spec"], body.get("agent"))
     for name in ("allow_list", "condenser", "budget"):  # servers do not return them, so they cannot be compared
         differing = differing or (name if body.get(name) is not None else None)
     for name in ("confirmation_policy", "limits"):
@@ -250,7 +250,7 @@ def require_same_conversation(document: JsonObject, body: JsonObject) -> None:
         )
 
 
-def _agent_difference(spec: JsonObject, agent: str | JsonObject | None) -> str | None:
+def _find_agent_difference(spec: JsonObject, agent: str | JsonObject | None) -> str | None:
     """Return the first field in which a recorded agent differs from the agent of a body; None if none does."""
     if agent is None:
         return None
@@ -292,21 +292,21 @@ def read_record(document: JsonObject) -> ConversationRecord:
 
 
 def _read_usage(document: JsonObject | None) -> ConversationUsage:
-    if document is None:  # of an older server
+    if document is None:  # an older server does not send it
         return NO_USAGE
     cost_nanos = round_to_nanos(document["cost_usd"])
     return ConversationUsage(document["requests"], document["input_tokens"], document["output_tokens"], cost_nanos)
 
 
 def require_absent(**arguments: object) -> None:
-    """Check that no argument is given that only works in this process.
+    """Check that no argument is set that only works with a local conversation.
 
     Raises:
         NotSupported: An argument is neither None nor False; the message names it.
     """
     for name, value in arguments.items():
         if value is not None and value is not False:
-            raise _make_unsupported_error(f"{name}=", "leave it out; the server uses its own")
+            raise _make_unsupported_error(f"{name}=", "omit it: the server has its own")
 
 
 def _encode_fields(spec: AgentSpec[Any], names: set[str]) -> JsonObject:

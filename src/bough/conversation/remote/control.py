@@ -1,4 +1,4 @@
-"""State, settings and decisions of an open conversation on a server. A run applies changes at its next step."""
+"""State, rules and decisions of an open conversation on a server. A run applies changes at its next step."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from bough.types import JsonObject, new_id
 class RemoteControl(ConversationBase[T]):
     """An open conversation on a server, without its runs and forks: its state, its rules, decisions on its calls.
 
-    Properties return what was read last and send no request.
+    Properties return the state that was read last, and send no request.
     """
 
     def __init__(self, transport: ServerTransport, record: ConversationRecord) -> None:
@@ -130,8 +130,8 @@ class RemoteControl(ConversationBase[T]):
         """Approve the given calls, or all that wait for an approval if none are given. The next `run` runs them.
 
         Args:
-            reason: Recorded with the approval.
-            arguments: Replace the arguments of the given call, which must be exactly one.
+            reason: Why, for the record.
+            arguments: Replace the arguments of the call; `calls` must then be exactly one call.
 
         Raises:
             Conflict: No call waits for an approval, or a given call does not wait. No call is approved then.
@@ -193,7 +193,7 @@ class RemoteControl(ConversationBase[T]):
 
         Raises:
             NotSupported: `model` is an object, which cannot be sent.
-            PermissionDenied: The server sends the operator's key to no address that a caller names.
+            PermissionDenied: `base_url` was given, and the server would send the operator's key to that address.
         """
         if not isinstance(model, str):
             raise NotSupported("a model object cannot be sent to a server", hint="give the model's name")

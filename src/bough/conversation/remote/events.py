@@ -1,4 +1,4 @@
-"""Read and follow the events of a conversation on a server, as the same objects that an event store returns."""
+"""Reads and follows the events of a conversation on a server. They are the same objects as those of an event store."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class RemoteLog:
     async def follow(self, head: int) -> AsyncIterator[StoredEvent | ServerFrame]:
         """Iterate over live events from seq `head` on, with the streamed pieces of text. Reconnects if necessary.
 
-        Ends after two connections in a row that brought nothing.
+        Ends after two connections in a row without an event.
 
         Raises:
             NotFound: The server has no such conversation.
@@ -106,9 +106,9 @@ class RemoteLogs:
         self._common = common
 
     async def common_ancestor(self, a: UUID, b: UUID) -> tuple[UUID, int] | None:
-        """Return `a` and the number of shared events; None if they share none. The result may not be the ancestor's id.
+        """Return `a` and the number of shared events; None if there are none.
 
-        `compare` only uses the number.
+        `a` takes the place of the ancestor's id, which is unknown: `compare` only uses the number.
         """
         return (a, self._common) if self._common else None
 

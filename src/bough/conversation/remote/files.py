@@ -1,4 +1,4 @@
-"""The methods of a conversation on a server for the files of its workspace. The server reads and changes the files."""
+"""Methods of a conversation on a server for the files of its workspace. The server reads and changes the files."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ class RemoteFiles:
 
     async def files(self, at: Cut | Turn | None = None) -> FileTree:
         """Return the files of the workspace at an event; see `AsyncConversation.files`."""
-        query: JsonObject = {"limit": _PAGE, **await self._name_cuts(at=at)}
+        query: JsonObject = {"limit": _PAGE, **await self._encode_cuts(at=at)}
         entries: list[KeptEntry] = []
         while True:
             page = await self._transport.send("GET", f"{self._path}/files", query=query)
             entries += [KeptEntry(**item) for item in page["items"]]
-            # With the tree, the server refuses to continue if the present files have changed since the first page.
+            # Sent with the next request, which the server refuses if the files have changed since the first page.
             query["tree"] = page["tree"]
             if page["next_page_id"] is None:
                 break
@@ -66,8 +66,8 @@ class RemoteFiles:
         paths: Sequence[str] = (),
     ) -> FileChanges:
         """Return which files differ between two events; see `AsyncConversation.diff`."""
-        query = await self._name_cuts(**{"from": start})
-        query |= await (other or self)._name_cuts(to=stop)
+        query = await self._encode_cuts(**{"from": start})
+        query |= await (other or self)._encode_cuts(to=stop)
         query |= {"own": own, "path": list(paths)} | ({} if other is None else {"other": str(other.id)})
         return FileChanges.from_json(await self._transport.send("GET", f"{self._path}/files/diff", query=query))
 
@@ -80,12 +80,12 @@ class RemoteFiles:
         conflicts: Conflicts = "refuse",
         dry_run: bool = False,
     ) -> FileChanges:
-        """Take back what the conversation did to its files; see `AsyncConversation.restore`."""
+        """Take back the changes that the conversation made to its files; see `AsyncConversation.restore`."""
         body: JsonObject = {"paths": list(paths), "exact": exact, "conflicts": conflicts, "dry_run": dry_run}
-        return await self._change_files("restore", {**await self._name_cuts(at=at), **body})
+        return await self._change_files("restore", {**await self._encode_cuts(at=at), **body})
 
     async def redo(self) -> FileChanges:
-        """Bring back the files that the last restore changed; see `AsyncConversation.redo`."""
+        """Take back the last restore; see `AsyncConversation.redo`."""
         return await self._change_files("redo", None)
 
     async def apply(
@@ -100,15 +100,15 @@ class RemoteFiles:
         check_timeout: float = CHECK_SECONDS,
         dry_run: bool = False,
     ) -> FileChanges:
-        """Bring what another conversation of the server did to its files; see `AsyncConversation.apply`.
+        """Merge the file changes of another conversation on the server; see `AsyncConversation.apply`.
 
         Raises:
-            NotSupported: `check` is given: a key that may write files need not be allowed to run commands.
+            NotSupported: `check` is given. A key that may write files may not be allowed to run commands.
         """
         if check is not None:
             raise NotSupported("a server runs no check of an apply", hint="run the check where the files are")
         require_type(source, RemoteFiles, "the source", "give a conversation on the same server")
-        body: JsonObject = {"source": str(source.id), **await source._name_cuts(start=start, stop=stop)}
+        body: JsonObject = {"source": str(source.id), **await source._encode_cuts(start=start, stop=stop)}
         body |= {"paths": list(paths), "conflicts": conflicts, "dry_run": dry_run}
         return await self._change_files("apply", body)
 
@@ -117,12 +117,12 @@ class RemoteFiles:
         await self.refresh()
         return FileChanges.from_json(document)
 
-    async def _name_cuts(self, **cuts: Cut | Turn | None) -> JsonObject:
-        """Return the cuts as a request has them: numbers of events and ids of events."""
-        names: JsonObject = {}
+    async def _encode_cuts(self, **cuts: Cut | Turn | None) -> JsonObject:
+        """Return the cuts as parameters of a request: a turn becomes a number of events."""
+        parameters: JsonObject = {}
         for name, cut in cuts.items():
             if isinstance(cut, Turn):
-                names[name] = await self._find_cut(cut)
+                parameters[name] = await self._find_cut(cut)
             elif cut is not None:
-                names[name] = cut if isinstance(cut, int) else str(cut)
-        return names
+                parameters[name] = cut if isinstance(cut, int) else str(cut)
+        return parameters

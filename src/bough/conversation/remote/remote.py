@@ -1,9 +1,8 @@
 """A conversation on an agent server, with the interface of a local one.
 
 The server stores and runs the conversation. This process reads its events and derives its state from them, as a local
-conversation does. Properties return what was read last and send no request; `refresh` reads the new events.
+conversation does. Properties return the state that was read last, and send no request; `refresh` reads new events.
 
-Source: server.md, 21. Remote client.
 """
 
 from __future__ import annotations
@@ -53,9 +52,9 @@ from bough.types import JsonObject, new_id, require_type
 
 
 class RemoteConversation(RemoteRuns[T], RemoteFiles):
-    """A conversation that a server runs. Names, results and errors are those of `AsyncConversation`.
+    """A conversation that a server runs, with the names, results and errors of `AsyncConversation`.
 
-    Make one with `AsyncConversation.create(server=…)` or `open(server=…)`. A lost connection does not stop a run;
+    `AsyncConversation.create(server=…)` and `open(server=…)` return it. A lost connection does not stop a run, but
     cancelling the call that waits for the run does.
     """
 
@@ -73,17 +72,18 @@ class RemoteConversation(RemoteRuns[T], RemoteFiles):
         exist_ok: bool = False,
         **rules: Unpack[GivenRules],
     ) -> RemoteConversation[OutputT]:
-        """Create a conversation on a server; durable there on return.
+        """Create a conversation on a server. It is durable on return.
 
         Args:
-            agent: A model string, or a spec without code. A spec with only a name is an agent registered there.
+            agent: A model string, or a spec without code. A spec that has only a name refers to an agent that is
+                registered with the server.
             workspace: A folder on the server, relative to the tenant's folder; `.` makes a new one.
-            exist_ok: Open the conversation with this id if it exists already.
+            exist_ok: Whether to open the conversation if `id` exists.
 
         Raises:
             NotSupported: An argument cannot be sent over HTTP. Nothing was sent.
-            InvalidInput: `exist_ok` is given without an id.
-            Conflict: The id is taken, and `exist_ok` is False, or the agent or a rule differs.
+            InvalidInput: `exist_ok` is True, and there is no id.
+            Conflict: `id` exists, and `exist_ok` is False, or the agent or a rule differs.
         """
         if exist_ok and id is None:
             raise InvalidInput("exist_ok needs an id", hint="give the id of the conversation: id=…")
@@ -119,10 +119,10 @@ class RemoteConversation(RemoteRuns[T], RemoteFiles):
         Raises:
             NotFound: There is no such conversation, or it belongs to another tenant.
             InvalidInput: `id` is not a complete UUID.
-            NotSupported: Rules are given, which only the server can change.
+            NotSupported: Rules are given; opening a conversation over HTTP cannot change its rules.
         """
         require_absent(**rules)
-        cid = _whole_id(id)
+        cid = _parse_complete_id(id)
         transport = ServerTransport(server, api_key)
         try:
             record = read_record(await transport.send("GET", f"/api/conversations/{cid}"))
@@ -258,11 +258,11 @@ class RemoteConversation(RemoteRuns[T], RemoteFiles):
             PermissionDenied: A hook of the server refuses the message.
         """
         event = check_message(add_inputs(message, images, files, sender=sender), sender=sender)
-        chosen = event.id if id is None else parse_id(id)
-        body = {"content": content_body(event.content), "sender": event.sender, "id": str(chosen)}
-        await self._post("events", body, key=chosen)
+        event_id = event.id if id is None else parse_id(id)
+        body = {"content": content_body(event.content), "sender": event.sender, "id": str(event_id)}
+        await self._post("events", body, key=event_id)
         await self.refresh()
-        return chosen
+        return event_id
 
     async def prepare_message(self, message: str | UserMessage, *, sender: str = "user") -> list[Event]:
         """Raise `NotSupported`: the server prepares messages itself."""
@@ -273,7 +273,7 @@ class RemoteConversation(RemoteRuns[T], RemoteFiles):
         return await self._transport.read(f"{self._path}/attachments/{quote(digest, safe='')}")
 
     async def ask(self, question: str) -> str:
-        """Return the model's answer to a question about the conversation. Neither is recorded in the log."""
+        """Return the model's answer to a question about the conversation. The log records neither of them."""
         return (await self._post("ask_agent", {"question": question}))["response"]
 
     @overload
@@ -302,19 +302,19 @@ class RemoteConversation(RemoteRuns[T], RemoteFiles):
         """Send the message of a recorded turn again; see `AsyncConversation.repeat`. The server reads it from its log.
 
         Raises:
-            InvalidInput: There is no such turn, or the record is of a conversation that is not related to this one.
+            InvalidInput: There is no such turn, or its record belongs to an unrelated conversation.
             NotFound: The conversation of the record was deleted.
             PermissionDenied: A hook of the server refuses the message.
         """
         require_type(turn, Turn, "a turn", "give Turn(n), or a record of turns()")
         if turn.number < 1:
             raise InvalidInput(f"there is no turn {turn.number} to repeat", hint="turns are counted from 1")
-        chosen = new_id() if id is None else parse_id(id)
-        body: JsonObject = {"turn": turn.number, "id": str(chosen)}
+        event_id = new_id() if id is None else parse_id(id)
+        body: JsonObject = {"turn": turn.number, "id": str(event_id)}
         body |= {"conversation": str(turn.conversation)} if isinstance(turn, TurnRecord) else {}
-        await self._post("repeat", body, key=chosen)
+        await self._post("repeat", body, key=event_id)
         await self.refresh()
-        return chosen
+        return event_id
 
     async def compare(self, other: RemoteConversation[Any], *, until: Turn | None = None) -> Comparison:
         """Compare this conversation (`a`) with another on the server (`b`); see `AsyncConversation.compare`."""
@@ -327,10 +327,10 @@ class RemoteConversation(RemoteRuns[T], RemoteFiles):
         return replace(await compare_ranges(logs, self.id, other.id, (a, b)), files=files)
 
     async def _find_cut(self, turn: Turn) -> int:
-        """Return how many events there are up to the end of a turn. Reads the log."""
+        """Return the number of events up to the end of a turn. Reads the log."""
         turns = await self.turns()
         if isinstance(turn, TurnRecord) and turn.message.id not in {record.message.id for record in turns}:
-            raise NotFound(f"turn {turn.number} is of another conversation", hint="give a turn of this conversation")
+            raise NotFound(f"turn {turn.number} belongs to another conversation", hint="give a turn of this one")
         if not 0 <= turn.number <= len(turns):
             raise InvalidInput(
                 f"there is no turn {turn.number}: the conversation has {len(turns)}",
@@ -343,7 +343,7 @@ class RemoteConversation(RemoteRuns[T], RemoteFiles):
     async def graft(
         self, source: RemoteConversation[Any], *, start: int | None = None, stop: int | None = None, summary: str = ""
     ) -> None:
-        """Add a report of events of another conversation on the server to this one; see `AsyncConversation.graft`."""
+        """Append a message that describes events of another conversation; see `AsyncConversation.graft`."""
         await self._post("graft", {"source": str(source.id), "start": start, "stop": stop, "summary": summary})
         await self.refresh()
 
@@ -355,11 +355,7 @@ class RemoteConversation(RemoteRuns[T], RemoteFiles):
         return Ancestry(read_record(document) for document in documents if document is not None)
 
     async def condense(self, *, keep: str = "") -> bool:
-        """Condense the view now, and return whether there was something to condense.
-
-        Args:
-            keep: What the summary must keep.
-        """
+        """Replace older messages that the model is shown by a summary; see `AsyncConversation.condense`."""
         try:
             await self._post("condense", {"keep": keep} if keep else None)
         except Conflict as error:
@@ -389,12 +385,12 @@ async def _send_deletion(
     query: JsonObject = {"mode": mode} | ({"forks": True} if forks else {})
     transport = ServerTransport(server, api_key)
     try:
-        return await transport.send("DELETE", f"/api/conversations/{_whole_id(id)}", query=query)
+        return await transport.send("DELETE", f"/api/conversations/{_parse_complete_id(id)}", query=query)
     finally:
         await transport.aclose()
 
 
-def _whole_id(id: UUID | str) -> UUID:
+def _parse_complete_id(id: UUID | str) -> UUID:
     """Return an id that a server accepts. Raises `InvalidInput` for an abbreviated one."""
     try:
         return UUID(str(id))

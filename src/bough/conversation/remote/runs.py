@@ -1,4 +1,4 @@
-"""Run a conversation on its server: start the run, follow its events, and return its result."""
+"""Runs a conversation on its server: starts the run, follows its events, and returns its result."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class RemoteRuns(RemoteControl[T]):
     def __init__(self, transport: ServerTransport, record: ConversationRecord) -> None:
         super().__init__(transport, record)
         self._is_running = False
-        self._started_at: int | None = None
+        self._start_seq: int | None = None
         self._result: RunResult[T] | None = None
 
     @property
@@ -52,7 +52,7 @@ class RemoteRuns(RemoteControl[T]):
         try:
             await self.refresh()
             await self._post("run", {"wait": 0}, key=new_id())
-            self._started_at, self._was_interrupted, self._result = self.state.head, False, None
+            self._start_seq, self._was_interrupted, self._result = self.state.head, False, None
         finally:
             if close:
                 await self.aclose()
@@ -73,9 +73,9 @@ class RemoteRuns(RemoteControl[T]):
             if not is_running and position >= head:
                 break
         await self.refresh()
-        if self._started_at is not None and not is_running:
-            start, self._started_at = self._started_at, None
-            with suppress(BoughError):  # it is in the log, and `result` has its code
+        if self._start_seq is not None and not is_running:
+            start, self._start_seq = self._start_seq, None
+            with suppress(BoughError):  # the error of the run is in the log, and `result` has its code
                 await self._read_result(start)
 
     async def run(
@@ -151,7 +151,7 @@ class RemoteRuns(RemoteControl[T]):
         start, key = self.state.head, new_id()
         following = asyncio.create_task(self._follow(start)) if self._listeners.listeners else None
         try:
-            # With the same key, each request waits for the same run; a lost response is asked for again.
+            # All requests have the same key, so they wait for the same run, and a lost response can be requested again.
             document = await self._post("run", {"wait": _WAIT_SECONDS}, key=key)
             while document["status"] == "running":
                 document = await self._post("run", {"wait": _WAIT_SECONDS}, key=key)
@@ -174,7 +174,7 @@ class RemoteRuns(RemoteControl[T]):
                 self._listeners.notify(_read_piece(update.data))
 
     async def _wait_for(self, following: asyncio.Task[None], head: int) -> None:
-        """Wait until the events up to `head` were followed. Returns earlier if `following` ends or after a timeout.
+        """Wait until the state has the events up to `head`. Returns earlier if `following` ends, or after a timeout.
 
         The caller then reads the missing events.
         """
@@ -195,7 +195,7 @@ class RemoteRuns(RemoteControl[T]):
                 self._listeners.listeners.remove(check_head)
 
     async def _read_result(self, start: int) -> RunResult[T]:
-        """Read the result of the run whose first event has seq `start` from its events, and return it.
+        """Return the result of the run whose first event has seq `start`. Reads the events of the run.
 
         Raises:
             BoughError: The run ended with an error.
@@ -231,7 +231,7 @@ class RemoteRuns(RemoteControl[T]):
 
 def _make_check_error() -> NotSupported:
     return NotSupported(
-        "checks of files are not run over HTTP", hint="`bough try` and `bough bisect` run them where the files are"
+        "checks of files cannot be run over HTTP", hint="`bough try` and `bough bisect` run them where the files are"
     )
 
 

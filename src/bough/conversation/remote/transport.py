@@ -1,7 +1,4 @@
-"""HTTP requests to an agent server: API key, repeats, and errors as exceptions of bough.
-
-Source: server.md, 21. Remote client.
-"""
+"""HTTP requests to an agent server: sends the API key, repeats failed requests, and raises errors of bough."""
 
 from __future__ import annotations
 
@@ -55,7 +52,7 @@ class ServerTransport:
             )
         self.url = url.rstrip("/")
         self._key = key
-        # Redirects are not followed: they could carry the key elsewhere.
+        # Redirects are not followed: they could send the key to another server.
         timeout = httpx2.Timeout(10, read=90)
         self._http = httpx2.AsyncClient(base_url=self.url, headers=headers, timeout=timeout, follow_redirects=False)
 
@@ -79,7 +76,7 @@ class ServerTransport:
             key: Idempotency key: the server executes a repeated POST with the same key once.
 
         Raises:
-            BoughError: The server responded with an error; the class is that of its code.
+            BoughError: The server responded with an error. The code of the error selects the class.
             Unavailable: The server cannot be reached, or does not respond.
         """
         headers = {} if key is None else {"Idempotency-Key": str(key)}
@@ -91,7 +88,7 @@ class ServerTransport:
                 response = await self._http.request(method, path, params=query, headers=headers, **payload)
             except httpx2.TransportError as error:
                 if tries_left == 0:
-                    raise self._unreachable(error) from error
+                    raise self._make_unreachable_error(error) from error
             else:
                 if tries_left == 0 or response.status_code not in _RETRY_STATUSES:
                     return _read_response(response)
@@ -112,15 +109,15 @@ class ServerTransport:
                 await _require_success(response)
                 return await response.aread()
         except httpx2.TransportError as error:
-            raise self._unreachable(error) from error
+            raise self._make_unreachable_error(error) from error
 
     def read_blocking(self, path: str, query: Mapping[str, Any]) -> bytes:
-        """Send a GET as `read` does, for a caller without an event loop. Blocks, on a connection of its own."""
+        """Send a GET as `read` does, for a caller without an event loop. Blocks, and uses a separate connection."""
         try:
             with httpx2.Client(base_url=self.url, headers=self._http.headers, timeout=self._http.timeout) as client:
                 response = client.get(path, params=query)
         except httpx2.TransportError as error:
-            raise self._unreachable(error) from error
+            raise self._make_unreachable_error(error) from error
         if not response.is_success:
             _read_response(response)
         return response.content
@@ -138,7 +135,7 @@ class ServerTransport:
                 async for chunk in response.aiter_bytes():
                     file.write(chunk)
         except httpx2.TransportError as error:
-            raise self._unreachable(error) from error
+            raise self._make_unreachable_error(error) from error
 
     async def follow(self, path: str, query: Mapping[str, Any]) -> AsyncIterator[ServerFrame]:
         """Iterate over the server-sent events of one connection, until the server closes it.
@@ -154,7 +151,7 @@ class ServerTransport:
                     for frame in reader.take(line):
                         yield frame
         except httpx2.TransportError as error:
-            raise self._unreachable(error) from error
+            raise self._make_unreachable_error(error) from error
 
     def copy(self) -> ServerTransport:
         """Return a transport to the same server with separate connections."""
@@ -170,7 +167,7 @@ class ServerTransport:
             await _require_success(response)
             yield response.aiter_lines()
 
-    def _unreachable(self, error: Exception) -> Unavailable:
+    def _make_unreachable_error(self, error: Exception) -> Unavailable:
         reason = str(error) or type(error).__name__
         return Unavailable(f"the server {self.url} cannot be reached: {reason}", hint="is `bough serve` running there?")
 
@@ -196,7 +193,7 @@ class _FrameReader:
 
 
 def make_error(code: str, message: str, *, hint: str = "", details: JsonObject | None = None) -> BoughError:
-    """Return the error for a code of the server: of the class with that code, else a `BoughError`."""
+    """Return the error for a code that the server sent: of the class that has this code, or else a `BoughError`."""
     for kind in vars(errors).values():
         # Only classes that define the code themselves: subclasses inherit it and may take other arguments.
         if isinstance(kind, type) and issubclass(kind, BoughError) and vars(kind).get("code") == code:
@@ -235,8 +232,8 @@ def _read_response(response: httpx2.Response) -> Any:
     )
 
 
-def _parse_retry_after(retry_after: str | None, otherwise: float) -> float:
-    """Return the seconds of a `Retry-After` header, up to the longest wait; `otherwise` if it has no number."""
+def _parse_retry_after(retry_after: str | None, default: float) -> float:
+    """Return the seconds of a `Retry-After` header, up to the longest wait; `default` if it has no number."""
     if retry_after is None or not retry_after.isdecimal():
-        return otherwise
+        return default
     return min(float(retry_after), _LONGEST_WAIT_SECONDS)

@@ -1,1 +1,1 @@
-"""Recorded conversations run again."""
+"""Replays: recorded conversations are run again and compared with their record."""

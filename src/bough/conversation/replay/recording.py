@@ -1,4 +1,4 @@
-"""The inputs of a recorded run, messages and summaries, which a replay inserts at the same positions.
+"""The inputs of a recorded run: messages and summaries, which a replay inserts at the same positions.
 
 Positions are counted in steps of the run (responses, calls and outcomes), because the log of a replay may contain other
 events between them.
@@ -36,7 +36,7 @@ RUN_SENDERS = frozenset({"hook", REMINDER})
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedTurn:
-    """A message that was sent while there was no work, so that it began a run; None for a call of `condense`."""
+    """The start of a turn: a message that was sent while there was no work; None for a call of `condense`."""
 
     message: UserMessage | None
 
@@ -46,7 +46,7 @@ class Steering:
     """A message that was sent while there was work to do.
 
     Attributes:
-        steps: How many steps of the run came before it.
+        steps: How many steps came before the message.
         response: Number of the response that the model was writing at that time, from 0; None if it was not writing.
     """
 
@@ -77,7 +77,7 @@ class RecordedParts:
     """The inputs of a record that a replay inserts, each list in order.
 
     Attributes:
-        turns: Messages that began a run.
+        turns: Messages and condensations outside of a run.
         steering: Messages that were sent during a run.
         summaries: Condensations.
     """
@@ -107,7 +107,7 @@ class RecordedParts:
         return parts
 
     def take_messages(self, steps: int) -> list[UserMessage]:
-        """Remove and return the next messages that were sent after at most `steps` steps, not during a response."""
+        """Remove and return the next messages that were sent between responses, after at most `steps` steps."""
         messages: list[UserMessage] = []
         while self.steering and self.steering[0].response is None and self.steering[0].steps <= steps:
             messages.append(self.steering.popleft().message)
@@ -170,7 +170,7 @@ class RecordedCondenser:
     responses: Callable[[], int]
 
     async def condense(self, view: View, size: Size, *, force: bool = False) -> Condensed | None:
-        """Return the next recorded summary if its position is reached and the view has its messages, else None."""
+        """Return the next recorded summary if its position is reached and the view has the messages, else None."""
         summaries = self.parts.summaries
         if not summaries or summaries[0].responses > self.responses():
             return None

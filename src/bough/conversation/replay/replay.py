@@ -1,4 +1,4 @@
-"""Replaying a recorded conversation: its responses drive the same tools again, and differences are reported."""
+"""Replays a recorded conversation: its recorded responses call the same tools again. Reports the differences."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ VOLATILE = frozenset(
 )  # fmt: skip
 """Fields that are not compared, because they differ from run to run."""
 
-NOT_RUN = "it did not run in the record"
-NOT_APPROVED = "this call was not approved: it is not in the record"
+NOT_RUN = "the recorded call did not run"
+NOT_APPROVED = "this call was not approved, because it was not recorded"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +62,7 @@ class Difference:
     """One difference between the record and the replay.
 
     Attributes:
-        seq: Seq of the recorded event; of the next one if nothing was recorded.
+        seq: Seq of the recorded event; if only the replay has an event here, of the next recorded one.
         recorded: The recorded event; None if only the replay has an event here.
         replayed: The event of the replay; None if only the record has an event here.
     """
@@ -107,13 +107,13 @@ async def replay(
 ) -> ReplayReport:
     """Run the conversation again in a new log in memory, and return the differences.
 
-    Tools and scripts really run, in the same workspace. No model is called unless `model` is given. Messages that were
+    Tools and scripts really run, in the same workspace. A model is called only if `model` is given. Messages that were
     sent during a run, and recorded summaries, are inserted at the same positions. A recorded call that did not run does
-    not run now. A call that is not in the record runs only if the recorded rules permitted every call.
+    not run in the replay either. A call that was not recorded runs only if the recorded rules permitted every call.
 
     Args:
         until: Only events before this seq are replayed; None for all events.
-        agent: Replaces the agent. The recorded responses still drive it.
+        agent: Replaces the agent. It gets the recorded responses all the same.
         model: A model that is called instead of using the recorded responses.
     """
     record = [stored async for stored in recorded.store.read(recorded.id, 0, until)]
@@ -177,7 +177,7 @@ async def rerun(
 
 @dataclass(frozen=True)
 class _Permissions:
-    """Which calls may run in a replay: those that ran in the record.
+    """Which calls may run in a replay: those that ran in the recorded conversation.
 
     Attributes:
         refused: For each recorded call that did not run, the reason, by id.
@@ -226,7 +226,7 @@ async def _replay_turn(replaying: AsyncConversation, turn: RecordedTurn, permiss
 
 
 async def _run_to_end(replaying: AsyncConversation, permissions: _Permissions) -> None:
-    """Run until no call waits, deciding each call as in the record."""
+    """Run until no call waits. Each waiting call is decided as in the recorded conversation."""
     await replaying.run()
     while replaying.state.waiting:
         for call in list(replaying.state.waiting):
@@ -238,7 +238,7 @@ async def _run_to_end(replaying: AsyncConversation, permissions: _Permissions) -
 
 
 def _choose_spec(recorded: AsyncConversation) -> AgentSpec:
-    """Return the agent in use if it has tools or skills given as code, else the recorded one."""
+    """Return the agent in use if it has tools or skills that were passed as code, else the recorded agent."""
     spec = recorded.agent
     has_code = bool(spec.tools or spec.agent) or spec.skills is not None
     return spec if has_code else read_recorded_spec(recorded.state)
@@ -247,14 +247,14 @@ def _choose_spec(recorded: AsyncConversation) -> AgentSpec:
 def _normalize_events(events: Sequence[StoredEvent]) -> list[tuple[int, JsonObject]]:
     """Return the compared events with their seq, without fields that may differ."""
     return [
-        (stored.seq, _drop_volatile(_drop_positions(_separate_files(stored.as_json()))))
+        (stored.seq, _drop_volatile(_drop_positions(_take_out_files(stored.as_json()))))
         for stored in events
         if stored.kind in COMPARED
     ]
 
 
-def _separate_files(event: JsonObject) -> JsonObject:
-    """Return the result of an older log, which has the bytes of its files, in the form of a new one."""
+def _take_out_files(event: JsonObject) -> JsonObject:
+    """Return a recorded result; one of an older log, which has the bytes of its files, in the present form."""
     if event["kind"] != "ToolReturned" or event["files"]:
         return event
     result, files = take_out_files(event["result"])

@@ -176,7 +176,7 @@ class SeriesFit:
 
 
 def forecast_series(rows: Iterable[tuple[Any, float]], horizon: int) -> list[dict[str, Any]]:
-    """Return one row for each of the next `horizon` times, with its interval.
+    """Return a forecast row, with its interval, for each of the `horizon` time steps after the series.
 
     Raises:
         QueryError: The series is too short.

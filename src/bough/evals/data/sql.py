@@ -162,7 +162,7 @@ def _check_nodes(root: exp.Expr) -> None:
 
 
 def _check_new_name(name: str) -> None:
-    """Check a name that a statement defines: with a system prefix, it could stand for one of DuckDB's own views."""
+    """Check a name that a statement defines: with a system prefix, it could shadow a system view of DuckDB."""
     if name.lower().startswith(SYSTEM_PREFIXES):
         raise QueryError("SQL_NOT_ALLOWED", f"the prefix of the name {name!r} is reserved by the database")
 
@@ -307,7 +307,7 @@ def _names_cte(node: exp.Table) -> bool:
     parent = node.parent
     while parent is not None:
         clause = parent if isinstance(parent, exp.With) else parent.args.get("with_")
-        # If the child is the WITH itself, its entries were checked in the step before.
+        # If the child is the WITH itself, the previous step has checked its entries.
         if isinstance(clause, exp.With) and clause is not child:
             for entry in clause.expressions:
                 if entry is child:

@@ -52,7 +52,7 @@ def is_old_adk_list(data: Sequence[Json]) -> bool:
 
 
 def read_old_adk_list(document: SetFile, *, setup: CaseSetup = "chat") -> EvalSet:
-    """Return the set of an older file: a list of turns is one case; `{name, data, initial_session}` is a case each."""
+    """Return the set of an older file: a list of turns is one case; each `{name, data, initial_session}` is a case."""
     name = document.path.stem.removesuffix(".test").removesuffix(".evalset")
     top = Entry({"data": document.data}, document.faults, "")
     entries = top.entries("data")

@@ -407,7 +407,7 @@ def remove_stale_containers(docker_host: str | None) -> None:
 
 
 def _is_lock_held(lock: Path) -> bool:
-    """Return whether another process holds the lock; False if the file does not exist."""
+    """Return whether another process holds a lock; False if the file of the lock does not exist."""
     try:
         # Closing the file releases the lock.
         with open(lock) as file:

@@ -127,7 +127,7 @@ def list_tasks(folder: Path, pattern: str = "*") -> TaskListing:
 
 
 def _find_task_folders(folder: Path, depth: int) -> Iterator[Path]:
-    """Yield `folder` if it is a task, else the tasks below it; `depth` is its own depth below the start."""
+    """Yield `folder` if it is a task, else the tasks below it; `depth` is how far `folder` is below the start."""
     if (folder / "task.toml").is_file() or (folder / "task.md").is_file():
         # Not searched further, because everything below belongs to this task.
         yield folder

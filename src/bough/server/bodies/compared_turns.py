@@ -76,7 +76,7 @@ def describe_turns(comparison: TurnComparison, cut: int) -> ComparedTurns:
     return ComparedTurns(
         common=comparison.common,
         items=[_describe_turn(pair, cut) for pair in comparison.turns],
-        next_page_id=None if comparison.following is None else str(comparison.following),
+        next_page_id=None if comparison.next_turn is None else str(comparison.next_turn),
     )
 
 

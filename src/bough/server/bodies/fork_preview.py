@@ -56,7 +56,7 @@ def describe_plan(source: ConversationRecord, plan: ForkPlan) -> ForkPreview:
     return ForkPreview(
         at=cut.at,
         head=source.head,
-        event_id=cut.last,
+        event_id=cut.last_id,
         turns=state.turns,
         agent=contents.agent.get("name"),
         model=contents.agent.get("model"),

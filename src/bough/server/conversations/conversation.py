@@ -18,7 +18,7 @@ from bough.conversation.log.journal import Journal
 from bough.conversation.log.kept_states import SNAPSHOT
 from bough.conversation.log.state import Fold
 from bough.conversation.log.tool_result import result_chars
-from bough.conversation.open import FoundLog, reopen
+from bough.conversation.open import FoldedLog, reopen
 from bough.conversation.parts import Parts
 from bough.conversation.rules import GivenRules, Rules, read_settings_rules
 from bough.errors import Conflict, NotFound, TooLarge
@@ -252,7 +252,7 @@ async def reopen_parts(
     return await reopen(
         record.id, store, agent, executor=None, settings=settings, given_rules=Rules.build(settings, **rules),
         delegation=broker, cache=services.runs.broker.worker.blueprints.recheck_every(skills_seconds),
-        log_state=FoundLog(record, Journal(store, record.id, fold=Fold(state.copy()))), record_agent=False,
+        log_state=FoldedLog(record, Journal(store, record.id, fold=Fold(state.copy()))), record_agent=False,
     )  # fmt: skip
 
 

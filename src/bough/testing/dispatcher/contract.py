@@ -178,7 +178,7 @@ class DispatcherContract:
     async def test_a_running_task_is_cancelled_by_another_broker(
         self, make_broker: Callable[..., TaskBroker], gate: GatedAgent
     ) -> None:
-        """The tool ends, and the task is CANCELLED, with one event."""
+        """The tool of the task ends, and one event records that the task was cancelled."""
         idle = make_broker()
         task_id = await idle.submit("one", agent_name="gated", queue="q")
         async with make_broker(queues=("q",)) as broker:
@@ -274,7 +274,7 @@ class DispatcherContract:
     async def test_a_broker_runs_its_own_tasks_of_any_queue(
         self, make_broker: Callable[..., TaskBroker], gate: GatedAgent
     ) -> None:
-        """A running broker runs the tasks that it submitted, in any queue; with `queues=()` it runs no others."""
+        """A running broker runs the tasks that it submitted, in any queue. With `queues=()`, it runs only these."""
         idle = make_broker()
         other = await idle.submit("other", agent_name="gated")
         gate.open()

@@ -147,7 +147,7 @@ class SideTablesContract:
         assert (await store.census()).events == 2
 
     async def test_an_error_of_the_database_cannot_be_swallowed(self, store: StoreAdmin) -> None:
-        """A change that ignores a failed statement is not committed. It may ignore that a lease is taken."""
+        """A change that ignores a failed statement is not committed. A change may ignore that a lease is taken."""
         root = await store.create()
         id = new_id()
         await store.transaction(NOTES, write_note(root.id, id=id))
@@ -205,7 +205,7 @@ class SideTablesContract:
         assert (await store.get(root.id)).head == 0
 
     async def test_tables_are_valid_only_inside_the_change(self, store: StoreAdmin) -> None:
-        """After the change, they raise. Coroutine functions and unknown statements are rejected too."""
+        """After the change, the tables raise. Coroutine functions and unknown statements are rejected too."""
         root = await store.create()
         leaked: list[Tables] = []
         await store.transaction(NOTES, leaked.append)
@@ -244,7 +244,7 @@ class SideTablesContract:
         assert (await store.census()).events == 0
 
     async def test_rows_follow_events(self, store: StoreAdmin) -> None:
-        """Followers run in the transaction of an append, create, fork or change, for their kinds; not for imports."""
+        """A follower runs in the transaction of an append, create, fork or change, for its kinds; not for an import."""
 
         def add(tables: Tables, cid: UUID, stored: StoredEvent) -> None:
             text = f"{stored.seq} {stored.kind}"
@@ -266,7 +266,7 @@ class SideTablesContract:
         assert await count_notes(store) == 0
 
     async def test_an_error_of_a_follower_fails_the_append(self, store: StoreAdmin) -> None:
-        """The failed append writes nothing; others in the same commit are written."""
+        """The append of the follower's event writes nothing; other appends in the same commit are written."""
 
         def add(tables: Tables, cid: UUID, stored: StoredEvent) -> None:
             tables.run("note.insert", id=stored.id, cid=tables.number(cid), text="x", at=0)

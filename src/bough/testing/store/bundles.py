@@ -68,7 +68,7 @@ class BundlesContract:
         assert await is_store_empty(store)
 
     async def test_an_imported_source_replaces_its_tombstone(self, store: StoreAdmin, other: StoreAdmin) -> None:
-        """A source imported after its fork replaces its tombstone."""
+        """A fork is imported before its source, which is then a tombstone. Importing the source replaces it."""
         fork = await self._make_tree(other)
         root = (await other.ancestry(fork.id))[0]
         for cid in (fork.id, root.id):

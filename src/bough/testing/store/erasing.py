@@ -18,7 +18,7 @@ class ErasingContract:
     pytestmark = pytest.mark.anyio
 
     async def test_an_erasure_has_one_receipt(self, store: StoreAdmin) -> None:
-        """It counts what was removed, and erasing again returns it."""
+        """The receipt counts what was removed. A second erasure returns the same receipt."""
         root = await store.create(events=make_messages("one", "two"))
         receipt = await store.erase(root.id)
         assert (receipt.id, receipt.events, receipt.forks, receipt.conversations) == (root.id, 2, (), ())
@@ -28,7 +28,7 @@ class ErasingContract:
             await store.erase(new_id())
 
     async def test_living_forks_keep_stubs(self, store: StoreAdmin) -> None:
-        """The receipt names them and counts the stubs; their own events stay."""
+        """The receipt names the forks and counts the stubs. The forks keep the events after their cut."""
         root = await store.create(events=make_messages("one", "two", "three"))
         fork = await store.fork(root.id, at=2, events=make_messages("own"))
         receipt = await store.erase(root.id)
@@ -39,7 +39,7 @@ class ErasingContract:
         assert (await store.check()).findings == ()
 
     async def test_a_whole_tree_is_erased_at_once(self, store: StoreAdmin) -> None:
-        """One receipt, also under the ids of the others; no row remains, not even of forks deleted before."""
+        """The root's receipt is the leaf's too. No row remains, not even of a fork that was deleted before."""
         root = await store.create(events=make_messages("one", "two"))
         middle = await store.fork(root.id, at=1, events=make_messages("m"))
         leaf = await store.fork(middle.id, events=make_messages("leaf"))
@@ -52,7 +52,7 @@ class ErasingContract:
         assert [record.id for record in records] == [kept.id]
         assert [await store.erase(id) for id in (root.id, leaf.id)] == [receipt, receipt]
 
-    async def test_another_owners_conversation_stops_it(self, store: StoreAdmin) -> None:
+    async def test_another_owners_conversation_stops_an_erasure(self, store: StoreAdmin) -> None:
         """A tenant's erasure that names a conversation of somebody else erases nothing."""
         own = await store.create(events=make_messages("own"), owner="red")
         other = await store.create(events=make_messages("other"), owner="blue")
@@ -80,7 +80,7 @@ class SearchingContract:
         with pytest.raises(InvalidInput):
             await store.search(MessageQuery(text=" "))
 
-    async def test_owner_tags_and_project_narrow_it(self, store: StoreAdmin) -> None:
+    async def test_owner_tags_and_project_narrow_a_search(self, store: StoreAdmin) -> None:
         """A conversation outside the filter has no hits."""
         red = await store.create(events=make_messages("word"), owner="red")
         await store.create(events=make_messages("word"), owner="blue")
@@ -91,7 +91,7 @@ class SearchingContract:
             assert (await store.search(query)).items == []
 
     async def test_erased_messages_are_not_found(self, store: StoreAdmin) -> None:
-        """Whether it was indexed before or not; forks keep their own messages."""
+        """An erased message has no hit, whether or not it was indexed. Messages that only a fork has stay."""
         root = await store.create(events=make_messages("word a"))
         fork = await store.fork(root.id, events=make_messages("word b"))
         assert len((await store.search(MessageQuery(text="word"))).items) == 2

@@ -23,7 +23,7 @@ class ForksContract:
     pytestmark = pytest.mark.anyio
 
     async def test_a_fork_is_an_exact_prefix(self, store: StoreAdmin) -> None:
-        """At every cut, the fork has the same events as its source, and its own events continue from there."""
+        """At every cut, the fork has the events of its source before the cut, and new events follow them."""
         record = await store.create(events=make_messages(*range(5)))
         log = await read_log(store, record.id)
         for cut in range(6):
@@ -89,7 +89,7 @@ class ForksContract:
             await store.fork(root.id, id=root.id)
 
     async def test_a_fork_inherits_no_record_fields(self, store: StoreAdmin) -> None:
-        """Title, tags, config and owner are those of the call, and its events are the first own events."""
+        """A fork takes title, tags, config and owner from the call only; the events of the call follow the cut."""
         root = await store.create(
             events=[*make_messages("a"), StateChanged(changes={"title": "T", "tags": {"a": "b"}})]
         )
@@ -147,7 +147,7 @@ class ForksContract:
         assert await store.common_ancestor(root.id, (await store.fork(root.id, at=0)).id) is None
 
     async def test_children_and_ancestry(self, store: StoreAdmin) -> None:
-        """Children are the forks of this conversation, oldest first; the ancestry is all conversations above it."""
+        """Children are the direct forks of a conversation, oldest first; its ancestry is all conversations above it."""
         root = await store.create(events=make_messages("a"))
         first, second = await store.fork(root.id), await store.fork(root.id)
         third = await store.fork(first.id, at=0)

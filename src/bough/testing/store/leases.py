@@ -117,7 +117,7 @@ class LeasesContract:
         assert calls == [threading.current_thread().name]
 
     async def test_a_stopped_keeper_does_not_renew(self, store: StoreAdmin) -> None:
-        """The lease expires, and the callback is not called."""
+        """A lease whose keeper was stopped expires, and the callback is not called."""
         record = await store.create()
         lease = await store.acquire(record.id, "one", 0.2)
         keeper = store.keep_lease(lease, 0.2, lambda: pytest.fail("lost"))

@@ -57,7 +57,7 @@ class ListsContract:
         assert await ids(root=other.id, status="running") == await ids(root=new_id()) == set()
 
     async def test_usage_of_own_events(self, store: StoreAdmin) -> None:
-        """A record has the usage of its own events, appended or imported; events of its source do not count again."""
+        """A record has the usage of the conversation's events, appended or imported, but not of its source's events."""
         response = ModelResponded(
             response={}, usage=Usage(requests=2, input_tokens=30, output_tokens=4, cost_usd=0.0000000015)
         )
@@ -80,7 +80,7 @@ class ListsContract:
         assert (await store.get(fork.id)).usage.cost_usd == 1
 
     async def test_usage_of_a_tombstone_that_is_imported_again(self, store: StoreAdmin) -> None:
-        """Events that forks share remain in the store; they count once."""
+        """Events that forks share remain in the store. If their conversation is imported again, they count once."""
         record = await store.create(events=[self._usage(1), *make_messages("a"), self._usage(2)])
         fork = await store.fork(record.id, at=1)
         bundle = await export_bundle(store, record.id)
