@@ -12,7 +12,7 @@ from uuid import UUID
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 
 from bough.conversation.log.journal import Journal
-from bough.conversation.log.view import response_json
+from bough.conversation.log.view import encode_response
 from bough.events import SqliteEventStore
 from bough.events.model import Event, ModelResponded, ToolCalled, ToolReturned, UserMessage
 from harness import Figure, compare_async, in_turns_async, measure_seconds_async
@@ -47,10 +47,10 @@ def turns(start: int, stop: int) -> list[Event]:
         answer = ModelResponse(parts=[TextPart("There is some text in it. " * 10)])
         events += [
             UserMessage.text(f"What is in file {n}? " * 5),
-            ModelResponded(response=response_json(ModelResponse(parts=[call])), seen=A_TURN * n + 1),
+            ModelResponded(response=encode_response(ModelResponse(parts=[call])), seen=A_TURN * n + 1),
             ToolCalled(tool_call_id=f"c{n}", tool="look", arguments={"at": f"file {n}"}),
             ToolReturned(tool_call_id=f"c{n}", tool="look", result="some lines of text " * 20),
-            ModelResponded(response=response_json(answer), seen=A_TURN * n + 4),
+            ModelResponded(response=encode_response(answer), seen=A_TURN * n + 4),
         ]
     return events
 

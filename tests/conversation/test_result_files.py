@@ -15,7 +15,7 @@ from pydantic_ai.messages import BinaryContent, BinaryImage, ModelMessagesTypeAd
 
 from bough.conversation import AsyncConversation, Turn
 from bough.conversation.log.tool_result import LOST
-from bough.conversation.log.view import outcome_part
+from bough.conversation.log.view import make_outcome_part
 from bough.conversation.replay.replay import replay
 from bough.errors import NotFound
 from bough.events import open_store
@@ -185,7 +185,7 @@ async def test_results_of_older_logs_show_the_same(start: Any, scripted: Any) ->
     part = ToolReturnPart(tool_name="draw", content=draw(), tool_call_id="c")
     inline = event.model_copy(update={"result": dump(part), "files": (), "schema_version": 2})
     assert base64.b64encode(PNG).decode()[:12] in json.dumps(inline.result)
-    assert outcome_part(inline).content == draw()
+    assert make_outcome_part(inline).content == draw()
 
 
 def dump(part: ToolReturnPart) -> Any:

@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 
 from bough.agents.spec import AgentSpec
-from bough.conversation.remote.bodies import content_body
+from bough.conversation.remote.bodies import make_content_body
 from bough.conversation.remote.remote import RemoteConversation
 from bough.errors import InvalidInput, NotFound, NotSupported
 from bough.events import open_store
@@ -50,10 +50,10 @@ def test_a_client_of_openhands_is_shown_what_there_is() -> None:
 def test_an_image_is_sent_to_a_server_with_its_bytes() -> None:
     sent = {"type": "image", "image_urls": [DATA_URL]}
     old = ImagePart(data=base64.b64encode(PNG).decode(), media_type="image/png")
-    assert content_body([ImagePart.of(PNG), ImagePart.of(DATA_URL), old]) == [sent, sent, sent]
+    assert make_content_body([ImagePart.of(PNG), ImagePart.of(DATA_URL), old]) == [sent, sent, sent]
     for part in (ImagePart.of("https://example.com/dot.png"), FilePart.of(b"a,b")):
         with pytest.raises(NotSupported):
-            content_body([part])
+            make_content_body([part])
 
 
 def test_images_and_files_are_read_by_digest(serving: Any, new_key: Any) -> None:

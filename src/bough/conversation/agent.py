@@ -54,7 +54,7 @@ def read_record(state: State) -> JsonObject:
     return {name: value for name, value in state.agent.items() if name not in unused}
 
 
-def agent_changes(blueprint: Blueprint | None) -> dict[str, Any]:
+def make_agent_changes(blueprint: Blueprint | None) -> dict[str, Any]:
     """Return the `StateChanged` changes that record a new agent; empty without one."""
     if blueprint is None:
         return {}
@@ -181,10 +181,10 @@ def require_prices(model: Model, limits: Limits, prices: Mapping[str, Price], bu
             details={"model": model.model_name},
         )
     if any(budget.usd is not None for budget in budgets) and not is_priced(model, prices):
-        raise make_unpriced(model.model_name)
+        raise make_unpriced_error(model.model_name)
 
 
-def make_unpriced(model: str) -> InvalidInput:
+def make_unpriced_error(model: str) -> InvalidInput:
     """Return the error for a model without a price that would spend from a budget of dollars."""
     return InvalidInput(
         f"the prices of {model} are unknown, so a budget of dollars cannot be kept",

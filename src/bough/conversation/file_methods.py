@@ -218,7 +218,7 @@ class FileMethods:
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            # A check in progress is ended, and the change is taken back. Without one, the change is finished as in `restore`.
+            # A running check is ended, and the change is taken back. Otherwise the change is finished, as in `restore`.
             stop_check.set()
             with suppress(asyncio.CancelledError, BoughError):
                 await finish(task)
@@ -292,7 +292,7 @@ class FileMethods:
             await _close(objects)
 
     async def _judge_change(self, check: RunCheck, stop: asyncio.Event, objects: Objects, changed: Changed) -> CheckRan:
-        """Run a check in the changed workspace. Unless it passes, take the change back, but not the changes of others."""
+        """Run a check in the changed workspace. If it does not pass, take the change back, but no changes of others."""
         folder, has_passed = self._workspace_folder(), False
         running = asyncio.create_task(
             run_in_folder(

@@ -63,7 +63,7 @@ async def follow(store: EventStore, cid: UUID, after: int) -> AsyncGenerator[Upd
         head = (await store.get(cid)).head
         position, patience_seconds = after + 1, _FIRST_CHECK_SECONDS
         pieces: list[Delta] = []
-        pump = asyncio.create_task(_pump(store.subscribe(cid, after), updates), name=f"follow {cid}")
+        pump = asyncio.create_task(_copy_events(store.subscribe(cid, after), updates), name=f"follow {cid}")
         try:
             while is_running or position < head:
                 try:
@@ -100,7 +100,7 @@ async def _is_running(store: EventStore, cid: UUID) -> bool:
     return owner is not None and not is_gone(owner)
 
 
-async def _pump(events: AsyncIterator[StoredEvent], updates: UpdateChannel) -> None:
+async def _copy_events(events: AsyncIterator[StoredEvent], updates: UpdateChannel) -> None:
     try:
         async for stored in events:
             updates.put(stored)

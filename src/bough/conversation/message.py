@@ -15,7 +15,7 @@ from bough.conversation.log.journal import Journal
 from bough.conversation.log.state import State
 from bough.conversation.log.tool_result import clean
 from bough.conversation.log.turns import Turn, TurnRecord
-from bough.conversation.skills import activation_events
+from bough.conversation.skills import make_activation_events
 from bough.errors import Conflict, InvalidInput, LimitExceeded, NotFound, PermissionDenied
 from bough.events.blob.blob import read_bytes
 from bough.events.codec import ERASED, decode, encode
@@ -239,7 +239,7 @@ def make_message_events(
     Args:
         toolset: The agent's skills. If the catalog is too small for all of them, the first message ranks them.
     """
-    skill_events = activation_events(message.plain, state, triggers, registry) if message.sender == "user" else []
+    skill_events = make_activation_events(message.plain, state, triggers, registry) if message.sender == "user" else []
     names = (event.name for event in skill_events if isinstance(event, SkillActivated) and event.trigger != "always")
     events: list[Event] = [message.model_copy(update={"skills": tuple(names)}), *skill_events]
     if not state.has_message and toolset is not None and not toolset.catalog.complete:

@@ -14,8 +14,8 @@ from bough.agents.spec import AgentSpec
 from bough.connect.mcp_pool import McpPool
 from bough.conversation.agent import (
     AgentLike,
-    agent_changes,
     convert_agent,
+    make_agent_changes,
     make_blueprint,
     read_recorded_spec,
     require_prices,
@@ -283,5 +283,5 @@ async def reopen(
 
         builder = AgentBuilder(spec, build)
         if record_agent and given_spec is not None and given_spec.snapshot() != state.agent:
-            await journal.append(StateChanged(changes=agent_changes(builder.blueprint)))
+            await journal.append(StateChanged(changes=make_agent_changes(builder.blueprint)))
     return Parts(journal=journal, record=record, agent=builder, environment=environment, rules=rules)

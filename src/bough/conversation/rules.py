@@ -168,7 +168,7 @@ class Rules(CallRules):
         """
         fields = _parse_arguments(arguments)
         if "policy" not in fields:
-            fields["policy"] = _default_policy(settings)
+            fields["policy"] = _read_default_policy(settings)
         return cls(**fields)
 
     def override(self, arguments: Mapping[str, Any]) -> Self:
@@ -389,10 +389,10 @@ def read_settings_rules(settings: Settings, workspace: Path | None = None) -> Gi
         hooks = load_hooks(home / "hooks.json")
     else:
         hooks = find_hooks(home=home, project=workspace, trust=TrustStore(home))
-    return {"confirmation_policy": _default_policy(settings), "hooks": hooks}
+    return {"confirmation_policy": _read_default_policy(settings), "hooks": hooks}
 
 
-def _default_policy(settings: Settings) -> Policy:
+def _read_default_policy(settings: Settings) -> Policy:
     return policy_named("allow" if settings.policy is None else settings.policy)
 
 

@@ -31,7 +31,7 @@ def make_always_active_events(skills: AlwaysActiveSkills) -> list[Event]:
     return [*events, *make_skip_events(skills.omitted)]
 
 
-def activation_events(text: str, state: State, triggers: TriggerIndex, registry: SkillRegistry) -> list[Event]:
+def make_activation_events(text: str, state: State, triggers: TriggerIndex, registry: SkillRegistry) -> list[Event]:
     """Return the events by which a user's message activates skills.
 
     They activate the skills that the message triggers, and always-active skills that are new or have changed. A task

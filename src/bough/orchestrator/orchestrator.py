@@ -221,7 +221,7 @@ class OrchestratorAgent(Generic[T]):
         journal = Journal(conversation.store, conversation.id)
         await journal.catch_up()
         await self._release_ended_waits(journal)
-        usage_before = _total_usage(journal.state)
+        usage_before = _sum_usage(journal.state)
         report = await report_tasks(conversation.store, conversation.id, journal.state)
         if report is not None:
             await conversation.send_message(report)
@@ -234,7 +234,7 @@ class OrchestratorAgent(Generic[T]):
             if turn.run is not None:
                 self._runs.append((turn.run, turn.nodes))
         return _convert_result(
-            result, conversation.state, turn.run, subtract_usage(_total_usage(conversation.state), usage_before)
+            result, conversation.state, turn.run, subtract_usage(_sum_usage(conversation.state), usage_before)
         )
 
     async def answer(self, task_id: str, value: Json) -> Task:
@@ -323,7 +323,7 @@ def read_usage_limits(limits: UsageLimits | None) -> Limits | None:
     )
 
 
-def _total_usage(state: State) -> Usage:
+def _sum_usage(state: State) -> Usage:
     return add_usage(state.own, state.delegated)
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 
 from bough.conversation.log.condenser import KeepFirstCondenser, NoCondenser, Size, SummarizingCondenser, select_range
-from bough.conversation.log.view import View, response_json
+from bough.conversation.log.view import View, encode_response
 from bough.conversation.run.ask import summarize
 from bough.errors import InvalidInput
 from bough.events.model import Event, ModelResponded, SkillActivated, ToolReturned, UserMessage
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.anyio
 
 
 def responded(*parts: Any, seen: int) -> ModelResponded:
-    return ModelResponded(response=response_json(ModelResponse(parts=list(parts))), seen=seen)
+    return ModelResponded(response=encode_response(ModelResponse(parts=list(parts))), seen=seen)
 
 
 def log(turns: int, calls: int = 1) -> list[Event]:

@@ -33,7 +33,7 @@ from pydantic_ai.providers.openai import OpenAIProvider
 
 from bough.conversation.log.condenser import select_range
 from bough.conversation.log.tool_result import encode_result
-from bough.conversation.log.view import View, response_json
+from bough.conversation.log.view import View, encode_response
 from bough.events.model import (
     Condensed,
     Event,
@@ -138,7 +138,7 @@ def responses(draw: st.DrawFn, names: list[str], seen: int) -> Event:
     if not names or draw(st.booleans()):
         parts.append(TextPart(draw(TEXT)))
     parts += [ToolCallPart("t", {"n": 1}, tool_call_id=name) for name in names]
-    return ModelResponded(response=response_json(ModelResponse(parts=parts, provider_name=provider)), seen=seen)
+    return ModelResponded(response=encode_response(ModelResponse(parts=parts, provider_name=provider)), seen=seen)
 
 
 def outcomes(call: str) -> st.SearchStrategy[Event]:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, ToolCallPart
 
 from bough.conversation.log.state import State
-from bough.conversation.log.view import View, response_json
+from bough.conversation.log.view import View, encode_response
 from bough.events.model import (
     Event,
     ModelResponded,
@@ -25,7 +25,7 @@ from bough.events.model import (
 
 
 def responded(*parts: Any, seen: int) -> ModelResponded:
-    return ModelResponded(response=response_json(ModelResponse(parts=list(parts))), seen=seen)
+    return ModelResponded(response=encode_response(ModelResponse(parts=list(parts))), seen=seen)
 
 
 @st.composite

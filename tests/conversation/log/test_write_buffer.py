@@ -18,7 +18,7 @@ from bough.agents.spec import AgentSpec
 from bough.conversation import AsyncConversation
 from bough.conversation.log import write_buffer
 from bough.conversation.log.journal import Journal
-from bough.conversation.log.view import response_json
+from bough.conversation.log.view import encode_response
 from bough.errors import Conflict, CorruptLog, StoreError
 from bough.events import SqliteEventStore, open_store
 from bough.events.model import Event, ModelResponded, StateChanged, ToolCalled, ToolReturned, UserMessage
@@ -63,7 +63,7 @@ async def double(n: int) -> int:
 
 def called(n: int) -> ModelResponded:
     call = ToolCallPart("double", {"n": n}, tool_call_id=f"c{n}")
-    return ModelResponded(response=response_json(ModelResponse(parts=[call])))
+    return ModelResponded(response=encode_response(ModelResponse(parts=[call])))
 
 
 # How many appends a step takes.
@@ -219,7 +219,7 @@ STEPS: list[Callable[[int], list[Event]]] = [
     lambda n: [UserMessage.text(f"message {n}")],
     lambda n: [called(n), ToolCalled(tool_call_id=f"c{n}", tool="double", arguments={"n": n})],
     lambda n: [ToolReturned(tool_call_id=f"c{n - 1}", tool="double", result=2 * n)],
-    lambda n: [ModelResponded(response=response_json(ModelResponse(parts=[TextPart(f"text {n}")])))],
+    lambda n: [ModelResponded(response=encode_response(ModelResponse(parts=[TextPart(f"text {n}")])))],
     lambda n: [StateChanged(changes={"title": f"title {n}", "tags": {"n": str(n)}})],
 ]
 

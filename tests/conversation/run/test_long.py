@@ -18,7 +18,7 @@ from bough.conversation.log import write_buffer
 from bough.conversation.log.condenser import KeepFirstCondenser
 from bough.conversation.log.journal import Journal
 from bough.conversation.log.state import State
-from bough.conversation.log.view import View, response_json
+from bough.conversation.log.view import View, encode_response
 from bough.events import codec
 from bough.events.model import Event, ModelResponded, ToolReturned, UserMessage
 from bough.events.store import EventStore
@@ -116,7 +116,7 @@ async def test_a_step_costs_the_same_however_many_came_before(
 async def test_an_event_costs_the_same_whatever_came_before() -> None:
     """Only new events are looked at: what is rendered stays as it is, the same objects."""
     view, state = View(), State()
-    response = response_json(ModelResponse(parts=[tool_call("t")]))
+    response = encode_response(ModelResponse(parts=[tool_call("t")]))
     call = response["parts"][0]["tool_call_id"]
     for step in range(500):
         shown = list(view.shown)
@@ -173,7 +173,7 @@ class Counted:
 
 
 def turns(count: int) -> list[Event]:
-    response = response_json(ModelResponse(parts=[tool_call("t")]))
+    response = encode_response(ModelResponse(parts=[tool_call("t")]))
     call = response["parts"][0]["tool_call_id"]
     return [
         event
@@ -191,7 +191,7 @@ import asyncio, gc, resource, sys
 from bough.conversation.log.journal import Journal
 from bough.events import open_store
 from bough.events.model import ModelResponded, ToolCalled, ToolReturned, UserMessage
-from bough.conversation.log.view import response_json
+from bough.conversation.log.view import encode_response
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 
 def rss():
@@ -207,10 +207,10 @@ async def main(url, write):
             answer = ModelResponse(parts=[TextPart("There is some text in it. " * 10)])
             events += [
                 UserMessage.text(f"What is in file {n}? " * 5),
-                ModelResponded(response=response_json(ModelResponse(parts=[call])), seen=5 * n + 1),
+                ModelResponded(response=encode_response(ModelResponse(parts=[call])), seen=5 * n + 1),
                 ToolCalled(tool_call_id=f"c{n}", tool="look", arguments={"at": f"file {n}"}),
                 ToolReturned(tool_call_id=f"c{n}", tool="look", result="some lines of text " * 20),
-                ModelResponded(response=response_json(answer), seen=5 * n + 4),
+                ModelResponded(response=encode_response(answer), seen=5 * n + 4),
             ]
         await store.append(cid, events)
     else:

@@ -120,13 +120,13 @@ class PathSkills(AbstractCapability[ToolContext]):
         omitted = [(match.skill, error) for match, error in activated.skipped]
         omitted += [(match.skill, limit_error) for match in excess]
         self._reported.update(name for name, _ in omitted)
-        activation_events = [
+        make_activation_events = [
             make_activation_event(
                 activation, trigger="path", previous_hash=active.get(activation.name), keyword=match.keyword
             )
             for match, activation in activated.activations
         ]
-        return [*activation_events, *make_skip_events(omitted)]
+        return [*make_activation_events, *make_skip_events(omitted)]
 
 
 def find_touched_files(tool: str, args: Mapping[str, Any], result: Any, workspace: Path) -> list[Path]:

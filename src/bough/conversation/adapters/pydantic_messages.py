@@ -28,7 +28,7 @@ from pydantic_ai.messages import (
 from bough.agents.usage import read_usage
 from bough.conversation.conversation import AsyncConversation
 from bough.conversation.log.tool_result import take_out_files
-from bough.conversation.log.view import response_json
+from bough.conversation.log.view import encode_response
 from bough.conversation.sync import Conversation
 from bough.errors import InvalidInput, Unavailable
 from bough.events.model import (
@@ -142,7 +142,7 @@ def _make_events(messages: Sequence[ModelMessage], prices: Mapping[str, Price]) 
         if isinstance(message, ModelResponse):
             yield from _close_calls_without_result(open_calls)
             yield ModelResponded(
-                response=response_json(message),
+                response=encode_response(message),
                 model=message.model_name,
                 usage=read_usage(message, prices),
                 ts=message.timestamp,

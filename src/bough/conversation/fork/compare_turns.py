@@ -149,12 +149,12 @@ async def compare_turns(
                     break
         sides.append(turns)
     numbers = sorted(sides[0].keys() | sides[1].keys())
-    pairs = [_pair(sides[0].get(number), sides[1].get(number)) for number in numbers[:limit]]
+    pairs = [_pair_turns(sides[0].get(number), sides[1].get(number)) for number in numbers[:limit]]
     next_turn = numbers[limit] if len(numbers) > limit else None
     return TurnComparison(common=common, turns=tuple(pairs), next_turn=next_turn)
 
 
-def _pair(a: TurnSide | None, b: TurnSide | None) -> TurnPair:
+def _pair_turns(a: TurnSide | None, b: TurnSide | None) -> TurnPair:
     steps_a, steps_b = ([] if side is None else [step.key for step in side.steps] for side in (a, b))
     return TurnPair(a=a, b=b, steps=tuple(align(steps_a, steps_b)))
 

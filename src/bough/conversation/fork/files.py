@@ -216,7 +216,7 @@ def revert_steps(steps: Sequence[FileStep], conflicts: Conflicts) -> MakeTarget:
         tree, paths = now, dict[str, None]()
         # The latest first: each merge starts from the tree in which the later steps are taken back.
         for step in reversed(steps):
-            merged = merge(objects, step.after, tree, step.before, prefer=_prefer(conflicts))
+            merged = merge(objects, step.after, tree, step.before, prefer=_choose_side(conflicts))
             tree, paths = merged.tree, paths | dict.fromkeys(merged.conflicts)
         return FolderTarget(tree, tuple(paths))
 
@@ -227,7 +227,7 @@ def apply_difference(before: str | None, after: str | None, conflicts: Conflicts
     """Return a function that applies the difference of two trees to the present tree."""
 
     def make_target(objects: Objects, now: str) -> FolderTarget:
-        merged = merge(objects, before, now, after, prefer=_prefer(conflicts))
+        merged = merge(objects, before, now, after, prefer=_choose_side(conflicts))
         return FolderTarget(merged.tree, merged.conflicts)
 
     return make_target
@@ -238,7 +238,7 @@ def replace_by(tree: str) -> MakeTarget:
     return lambda objects, now: FolderTarget(tree)
 
 
-def _prefer(conflicts: Conflicts) -> Literal["ours", "theirs"]:
+def _choose_side(conflicts: Conflicts) -> Literal["ours", "theirs"]:
     return "theirs" if conflicts == "force" else "ours"
 
 

@@ -184,7 +184,7 @@ async def write_fork(
     workspace, nonce = await _make_workspace(request.workspace, present, home, id, past)
     try:
         if nonce is not None:
-            _remove_with_store(source.store, _name_folder(home, id))
+            _remove_with_store(source.store, _make_folder_path(home, id))
         import_events = _make_import_events(present, cut, record, workspace)
         changes = _describe_changes(
             source, request, cut, journal.state, contents, workspace, is_foreign=bool(import_events)

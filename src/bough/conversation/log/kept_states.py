@@ -265,7 +265,7 @@ async def count_states(store: EventStore) -> StateCount:
         for cid, seq, state_fold, turns, digest, state in rows:
             total += 1
             outdated += state_fold != fold
-            damaged += digest != _digest(cid, seq, state_fold, turns, state)
+            damaged += digest != _compute_digest(cid, seq, state_fold, turns, state)
         has_more = len(rows) == _BATCH_STATES
     return StateCount(total, outdated, damaged)
 
@@ -287,7 +287,7 @@ def keep_states(tables: Tables, cid: UUID, states: Sequence[State], erasure_toke
         data = compress(dump_state(state), 1)
         if owner is None or len(data) > MOST_BYTES:
             continue
-        digest = _digest(owner[0], state.head, fold, state.turns, data)
+        digest = _compute_digest(owner[0], state.head, fold, state.turns, data)
         tables.run(
             "snapshot.keep",
             cid=owner[0],
@@ -302,7 +302,7 @@ def keep_states(tables: Tables, cid: UUID, states: Sequence[State], erasure_toke
 
 def _load_row(row: _Row, fold: str) -> State | None:
     """Return the state of a row; None if the row is damaged."""
-    if row.digest != _digest(row.cid, row.seq, fold, row.turns, row.state):
+    if row.digest != _compute_digest(row.cid, row.seq, fold, row.turns, row.state):
         return None
     try:
         state = load_state(decompress(row.state))
@@ -311,7 +311,7 @@ def _load_row(row: _Row, fold: str) -> State | None:
     return state if state.head == row.seq else None
 
 
-def _digest(cid: int, seq: int, fold: str, turns: int, state: bytes) -> int:
+def _compute_digest(cid: int, seq: int, fold: str, turns: int, state: bytes) -> int:
     return crc32(f"{cid} {seq} {fold} {turns} ".encode() + state)
 
 

@@ -117,7 +117,7 @@ class View:
                 self._outcomes = {}
             case ToolReturned() | ToolFailed() | ToolRejected() | ToolInterrupted():
                 if event.tool_call_id in self._calls and event.tool_call_id not in self._outcomes:
-                    self._outcomes[event.tool_call_id] = outcome_part(event)
+                    self._outcomes[event.tool_call_id] = make_outcome_part(event)
             case Condensed():
                 self._condense(event)
             case MessageStored():
@@ -247,13 +247,13 @@ def decode_response(event: ModelResponded) -> ModelResponse:
     return message
 
 
-def response_json(response: ModelResponse) -> dict[str, Any]:
+def encode_response(response: ModelResponse) -> dict[str, Any]:
     """Return a response as JSON, thinking parts and provider signatures included."""
     (message,) = ModelMessagesTypeAdapter.dump_python([response], mode="json")
     return message
 
 
-def outcome_part(event: ToolOutcome) -> ToolReturnPart:
+def make_outcome_part(event: ToolOutcome) -> ToolReturnPart:
     """Return the message part that shows the model the outcome of its call."""
     match event:
         case ToolReturned():

@@ -30,7 +30,7 @@ _ACCESS = ("none", "read", "write", "run")
 _EMPTY: tuple[Any, ...] = (None, [], {}, ())
 
 
-def agent_body(agent: AgentLike | None) -> str | JsonObject | None:
+def make_agent_body(agent: AgentLike | None) -> str | JsonObject | None:
     """Return the body of an agent: its fields, or only its name if nothing else is set; None without an agent.
 
     A name alone refers to an agent that is registered with the server.
@@ -54,7 +54,7 @@ def agent_body(agent: AgentLike | None) -> str | JsonObject | None:
     return _encode_fields(spec, set_fields)
 
 
-def rules_body(rules: GivenRules) -> JsonObject:
+def make_rules_body(rules: GivenRules) -> JsonObject:
     """Return the body of a new conversation's rules, without secrets, which are sent in a later request.
 
     Raises:
@@ -64,9 +64,9 @@ def rules_body(rules: GivenRules) -> JsonObject:
     if (policy := rules.get("confirmation_policy")) is not None:
         body["confirmation_policy"] = policy.to_json()
     if (analyzer := rules.get("security_analyzer")) is not None:
-        body["security_analyzer"] = analyzer_body(analyzer)
+        body["security_analyzer"] = make_analyzer_body(analyzer)
     if (limits := rules.get("limits")) is not None:
-        body["limits"] = limits_body(limits)
+        body["limits"] = make_limits_body(limits)
     hooks, allow_list, condenser = rules.get("hooks"), rules.get("allow_list"), rules.get("condenser")
     budgets = parse_budgets(rules.get("budget"))
     if len(budgets) > 1:
@@ -80,11 +80,11 @@ def rules_body(rules: GivenRules) -> JsonObject:
     if allow_list is not None and allow_list.lists:
         body["allow_list"] = allow_list.to_json()
     if condenser is not None and not isinstance(condenser, NoCondenser):
-        body["condenser"] = _condenser_body(condenser)
+        body["condenser"] = _make_condenser_body(condenser)
     return body
 
 
-def _condenser_body(condenser: Condenser) -> JsonObject:
+def _make_condenser_body(condenser: Condenser) -> JsonObject:
     body = condenser_to_json(condenser)
     if body is None or (isinstance(condenser, SummarizingCondenser) and condenser.model is not None):
         raise _make_unsupported_error(
@@ -93,7 +93,7 @@ def _condenser_body(condenser: Condenser) -> JsonObject:
     return body
 
 
-def analyzer_body(analyzer: SecurityAnalyzer) -> JsonObject:
+def make_analyzer_body(analyzer: SecurityAnalyzer) -> JsonObject:
     """Return the body of an analyzer.
 
     Raises:
@@ -107,7 +107,7 @@ def analyzer_body(analyzer: SecurityAnalyzer) -> JsonObject:
     return body
 
 
-def limits_body(limits: Limits | Sequence[Limits]) -> JsonObject:
+def make_limits_body(limits: Limits | Sequence[Limits]) -> JsonObject:
     """Return the body of the limits per run; empty if there are none.
 
     Raises:
@@ -123,7 +123,7 @@ def limits_body(limits: Limits | Sequence[Limits]) -> JsonObject:
     return {}
 
 
-def overrides_body(overrides: Mapping[str, Any]) -> JsonObject:
+def make_overrides_body(overrides: Mapping[str, Any]) -> JsonObject:
     """Return the body of a fork's overrides.
 
     Raises:
@@ -133,10 +133,10 @@ def overrides_body(overrides: Mapping[str, Any]) -> JsonObject:
     body: JsonObject = {
         name: remaining.pop(name) for name in ("model", "system_prompt", "tools") if remaining.get(name) is not None
     }
-    return body | rules_body(cast("GivenRules", remaining))
+    return body | make_rules_body(cast("GivenRules", remaining))
 
 
-def fork_body(request: ForkRequest) -> JsonObject:
+def make_fork_body(request: ForkRequest) -> JsonObject:
     """Return the body of a fork.
 
     Raises:
@@ -145,11 +145,11 @@ def fork_body(request: ForkRequest) -> JsonObject:
     require_absent(secrets=request.secrets if request.secrets != "reference" else None)
     require_absent(ephemeral=request.ephemeral)
     body: JsonObject = {"id": str(request.id or new_id()), "title": request.title, "reason": request.reason}
-    body |= {"agent": agent_body(request.agent), "tags": None if request.tags is None else dict(request.tags)}
+    body |= {"agent": make_agent_body(request.agent), "tags": None if request.tags is None else dict(request.tags)}
     body |= {"reset_metrics": request.reset_metrics, "snap": request.snap, "pending": request.pending}
     body |= {"inherit_tags": request.inherit_tags, "workspace": request.workspace}
     body |= {} if request.moment == "then" else {"moment": request.moment}
-    body |= {"overrides": overrides_body(request.overrides)} if request.overrides else {}
+    body |= {"overrides": make_overrides_body(request.overrides)} if request.overrides else {}
     if isinstance(request.at, int):
         return body | {"at": request.at}
     return body if request.at is None else body | {"from_event_id": str(request.at)}
@@ -178,16 +178,16 @@ def read_hit(item: JsonObject) -> SearchHit:
     )
 
 
-def content_body(parts: Sequence[ContentPart]) -> list[JsonObject]:
+def make_content_body(parts: Sequence[ContentPart]) -> list[JsonObject]:
     """Return the body of a message's parts.
 
     Raises:
         NotSupported: A part is a file or the URL of an image.
     """
-    return [_part_body(part) for part in parts]
+    return [_make_part_body(part) for part in parts]
 
 
-def filter_query(filter: ConversationFilter | None) -> dict[str, Any]:
+def make_filter_query(filter: ConversationFilter | None) -> dict[str, Any]:
     """Return the query parameters of a filter.
 
     Raises:
@@ -215,7 +215,7 @@ def filter_query(filter: ConversationFilter | None) -> dict[str, Any]:
     return query
 
 
-def order_query(order: Order) -> str:
+def name_order(order: Order) -> str:
     """Return the name of an order in requests to a server.
 
     Raises:
@@ -316,7 +316,7 @@ def _encode_fields(spec: AgentSpec[Any], names: set[str]) -> JsonObject:
     return {name: str(value) if isinstance(value, Path) else value for name, value in values.items()}
 
 
-def _part_body(part: ContentPart) -> JsonObject:
+def _make_part_body(part: ContentPart) -> JsonObject:
     match part:
         case TextPart():
             return {"type": "text", "text": part.text}

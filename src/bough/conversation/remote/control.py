@@ -17,7 +17,7 @@ from bough.conversation.log.listeners import Listeners
 from bough.conversation.log.state import Fold, State
 from bough.conversation.log.tool_result import encode_result
 from bough.conversation.log.view import View
-from bough.conversation.remote.bodies import limits_body
+from bough.conversation.remote.bodies import make_limits_body
 from bough.conversation.remote.events import RemoteLog
 from bough.conversation.remote.transport import ServerTransport
 from bough.conversation.result import T
@@ -185,7 +185,7 @@ class RemoteControl(ConversationBase[T]):
         """
         if not limits:
             raise InvalidInput("no limits were given", hint="give Limits(…); Limits(steps=None) has no bound of steps")
-        await self._post("limits", limits_body(limits))
+        await self._post("limits", make_limits_body(limits))
         await self.refresh()
 
     async def set_model(self, model: str | Model, *, base_url: str | None = None) -> None:

@@ -23,16 +23,16 @@ from bough.conversation.fork.request import ForkOptions, ForkRequest
 from bough.conversation.log.turns import Turn, TurnRecord
 from bough.conversation.message import add_inputs, check_message
 from bough.conversation.remote.bodies import (
-    agent_body,
-    content_body,
-    filter_query,
-    fork_body,
-    order_query,
+    make_agent_body,
+    make_content_body,
+    make_filter_query,
+    make_fork_body,
+    make_rules_body,
+    name_order,
     read_hit,
     read_record,
     require_absent,
     require_same_conversation,
-    rules_body,
     search_query,
 )
 from bough.conversation.remote.events import RemoteLogs
@@ -88,7 +88,7 @@ class RemoteConversation(RemoteRuns[T], RemoteFiles):
         if exist_ok and id is None:
             raise InvalidInput("exist_ok needs an id", hint="give the id of the conversation: id=…")
         body: JsonObject = {"id": str(id or new_id()), "title": title, "tags": dict(tags or {})}
-        body |= {"agent": agent_body(agent), **rules_body(rules)}
+        body |= {"agent": make_agent_body(agent), **make_rules_body(rules)}
         body |= {} if str(workspace) == "." else {"workspace": {"working_dir": str(workspace)}}
         secrets = rules.get("secrets")
         values = {} if secrets is None else secrets.values()
@@ -149,7 +149,7 @@ class RemoteConversation(RemoteRuns[T], RemoteFiles):
         Raises:
             InvalidInput: The order is invalid.
         """
-        query = filter_query(filter) | {"limit": limit, "sort_order": order_query(order)}
+        query = make_filter_query(filter) | {"limit": limit, "sort_order": name_order(order)}
         query |= {} if cursor is None else {"page_id": cursor}
         transport = ServerTransport(server, api_key)
         try:
@@ -259,7 +259,7 @@ class RemoteConversation(RemoteRuns[T], RemoteFiles):
         """
         event = check_message(add_inputs(message, images, files, sender=sender), sender=sender)
         event_id = event.id if id is None else parse_id(id)
-        body = {"content": content_body(event.content), "sender": event.sender, "id": str(event_id)}
+        body = {"content": make_content_body(event.content), "sender": event.sender, "id": str(event_id)}
         await self._post("events", body, key=event_id)
         await self.refresh()
         return event_id
@@ -292,7 +292,7 @@ class RemoteConversation(RemoteRuns[T], RemoteFiles):
         """
         if isinstance(at := options.get("at"), Turn):
             options["at"] = await self._find_cut(at)
-        body = fork_body(ForkRequest.of(agent, options))
+        body = make_fork_body(ForkRequest.of(agent, options))
         document = await self._post("fork", body, key=new_id())
         fork: RemoteConversation[Any] = RemoteConversation(self._transport.copy(), read_record(document))
         await fork.refresh()

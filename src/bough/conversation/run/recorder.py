@@ -60,7 +60,7 @@ from bough.conversation.log.tool_result import (
     shorten,
     show_result,
 )
-from bough.conversation.log.view import load_result, outcome_part, response_json
+from bough.conversation.log.view import encode_response, load_result, make_outcome_part
 from bough.conversation.run.keeper import INTERRUPTED_SECONDS, Keeper
 from bough.conversation.run.spending import RunBudgets
 from bough.conversation.run.stop import BLOCKING_SECONDS, BlockingCall, StopNote
@@ -100,11 +100,11 @@ class ResponsePieces:
         match event:
             case PartStartEvent(index=index, part=ToolCallPart() as call):
                 self._calls[index] = (call.tool_call_id, call.tool_name)
-                return self._make_delta("tool_arguments", _arguments_text(call.args), index)
+                return self._make_delta("tool_arguments", _format_arguments(call.args), index)
             case PartDeltaEvent(index=index, delta=ToolCallPartDelta() as delta):
                 id, name = self._calls.get(index, ("", ""))
                 self._calls[index] = (delta.tool_call_id or id, name + (delta.tool_name_delta or ""))
-                return self._make_delta("tool_arguments", _arguments_text(delta.args_delta), index)
+                return self._make_delta("tool_arguments", _format_arguments(delta.args_delta), index)
             case PartStartEvent(part=TextPart(content=text)):
                 return self._make_delta("text", text)
             case PartDeltaEvent(delta=TextPartDelta(content_delta=text)):
@@ -132,7 +132,7 @@ class ResponsePieces:
         return piece
 
 
-def _arguments_text(args: Any) -> str:
+def _format_arguments(args: Any) -> str:
     if isinstance(args, str):
         return args
     return json.dumps(args, ensure_ascii=False) if args else ""
@@ -260,7 +260,7 @@ class Recorder(AbstractCapability[ToolContext]):
         finish_reason, partial = read_finish(response, streamed=self._streams)
         event = ModelResponded(
             id=id,
-            response=response_json(response),
+            response=encode_response(response),
             model=response.model_name,
             usage=read_usage(response, self.budgets.prices),
             latency_seconds=round(time.monotonic() - started, 6),
@@ -411,7 +411,7 @@ class Recorder(AbstractCapability[ToolContext]):
         """Run the tool and return its outcome. Records the interruption if the run is cancelled."""
         started, blocking = time.monotonic(), BlockingCall()
         try:
-            with use_effect_key(self._effect_key(call)), Agent.using_thread_executor(blocking):
+            with use_effect_key(self._make_effect_key(call)), Agent.using_thread_executor(blocking):
                 value = await handler(args)
             encode = encode_with_files
             result, files = encode(value) if is_small(value) else await asyncio.to_thread(encode, value)
@@ -441,7 +441,7 @@ class Recorder(AbstractCapability[ToolContext]):
             duration_seconds=round(time.monotonic() - started, 6),
         )
 
-    def _effect_key(self, call: ToolCallPart) -> str:
+    def _make_effect_key(self, call: ToolCallPart) -> str:
         # `ToolCalled` is durable by now, and so is the response: its seq, which is part of the key, is final.
         return make_effect_key(self._journal.cid, self._journal.state.response_seq, call.tool_call_id)
 
@@ -470,7 +470,7 @@ class Recorder(AbstractCapability[ToolContext]):
             arguments=_encode_arguments(args),
             workspace=self._journal.state.workspace,
         )
-        verdict = await self._guard().after_call(request, _full_content(outcome))
+        verdict = await self._guard().after_call(request, _read_full_content(outcome))
         objection = verdict.reason if verdict.decision == "deny" else ""
         feedback = "\n".join(filter(None, (objection, verdict.context)))
         events: list[Event] = list(verdict.events)
@@ -559,15 +559,15 @@ def _show_outcome(outcome: ToolOutcome) -> Any:
     if isinstance(outcome, ToolReturned):
         return show_result(outcome)
     if isinstance(outcome, ToolFailed) and outcome.retry:
-        raise ModelRetry(str(outcome_part(outcome).content))
-    raise ToolFailureForModel(str(outcome_part(outcome).content))
+        raise ModelRetry(str(make_outcome_part(outcome).content))
+    raise ToolFailureForModel(str(make_outcome_part(outcome).content))
 
 
-def _full_content(outcome: ToolOutcome) -> Any:
+def _read_full_content(outcome: ToolOutcome) -> Any:
     """Return the content of an outcome for hooks, without the shortening for the model."""
     if isinstance(outcome, ToolReturned | ToolFailed):
         outcome = outcome.model_copy(update={"shown": None})
-    return outcome_part(outcome).content
+    return make_outcome_part(outcome).content
 
 
 def _encode_arguments(args: dict[str, Any]) -> JsonObject:

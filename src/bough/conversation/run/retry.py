@@ -90,7 +90,7 @@ class Retries:
         status = cause.status_code if isinstance(cause, ModelHTTPError) else None
         self._failure_count += 1
         self._silence_count += is_silence(cause)
-        if (status == 404 or find_wrong_format(cause)) and await self._add_v1(error, status):
+        if (status == 404 or find_wrong_format(cause)) and await self._try_v1(error, status):
             return True
         is_temporary = is_temporary_failure(cause)
         seconds = self._compute_wait(cause) if is_temporary else None
@@ -112,7 +112,7 @@ class Retries:
         seconds = self._policy.wait_seconds(self._failure_count, retry_after=after, random=random.random())  # noqa: S311
         return None if self._waited_seconds + seconds > self._policy.max_seconds else seconds
 
-    async def _add_v1(self, error: ModelError, status: int | None) -> bool:
+    async def _try_v1(self, error: ModelError, status: int | None) -> bool:
         """If the address lacks `/v1`, use it with `/v1` from now on, record that, and return True."""
         model = with_v1(self.model)
         if model is None:

@@ -617,7 +617,7 @@ class RunLogger:
     def log_update(self, update: Update) -> None:
         """Log a durable event."""
         if isinstance(update, StoredEvent):
-            event_fields = {"event": update.kind, "seq": update.seq, **_log_fields(update.event)}
+            event_fields = {"event": update.kind, "seq": update.seq, **_make_log_fields(update.event)}
             logging.getLogger(LOGGER_NAME).info("event %s", update.kind, extra=self.fields | event_fields)
 
 
@@ -647,7 +647,7 @@ def log_run(journal: Journal, *, run: UUID, agent: str, model: str | None) -> Ge
         log.info("run ended", extra=run_logger.fields | end_fields | duration)
 
 
-def _log_fields(event: Event) -> dict[str, Any]:
+def _make_log_fields(event: Event) -> dict[str, Any]:
     """Return the fields of a log record for an event: names, durations and amounts, never texts."""
     match event:
         case ModelResponded():

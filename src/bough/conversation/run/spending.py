@@ -14,7 +14,7 @@ from pydantic_ai.models import Model, ModelRequestContext
 
 from bough.agents.usage import DEFAULT_OUTPUT_TOKENS, estimate_cost, estimate_input_tokens
 from bough.cancellation import acquire, finish
-from bough.conversation.agent import make_unpriced
+from bough.conversation.agent import make_unpriced_error
 from bough.conversation.log.journal import Journal
 from bough.conversation.log.ledger import read_usage
 from bough.conversation.rules import Rules
@@ -77,7 +77,7 @@ def charge_event(tables: Tables, cid: UUID, stored: StoredEvent) -> None:
         settle(tables, cid, usage, ends_request=is_response)
 
 
-def make_used_up(reached: LimitReached) -> BudgetUsedUp:
+def make_used_up_error(reached: LimitReached) -> BudgetUsedUp:
     """Return the error for a budget that is used up."""
     error = BudgetUsedUp(
         f"{reached.limit} is used up: {reached.value:g} of {reached.bound:g}",
@@ -228,7 +228,7 @@ class RunBudgets:
         while not await self._try_reserve(budgets, amount):
             reached = await self._find_obstacle(budgets, model, amount)
             if reached is not None:
-                raise make_used_up(reached)
+                raise make_used_up_error(reached)
             await asyncio.sleep(wait_seconds)
             wait_seconds = min(wait_seconds * 2, _LONGEST_WAIT_SECONDS)
             await self._journal.catch_up()
@@ -255,7 +255,7 @@ class RunBudgets:
 
         accounts, holds = await store.transaction(BUDGETS, query, read_only=True)
         if amount.nanos is None and any("usd" in account.bounds for account in accounts):
-            raise make_unpriced(model.model_name)
+            raise make_unpriced_error(model.model_name)
         all_holds = [(id, hold) for id, budget_holds in holds.items() for hold in budget_holds]
         lost_holds = [(id, hold) for id, hold in all_holds if await self._is_lost(hold)]
         if lost_holds:

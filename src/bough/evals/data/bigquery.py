@@ -21,7 +21,7 @@ from sqlglot import exp
 from bough.errors import Unavailable
 from bough.evals.data.analysis import check_contribution, check_features, check_horizon, check_probability
 from bough.evals.data.catalog import WarehouseCatalog, WarehouseColumn, WarehouseDataset, WarehouseTable
-from bough.evals.data.fault import QueryError, nearest
+from bough.evals.data.fault import QueryError, suggest_similar
 from bough.evals.data.session import read_source
 from bough.evals.data.sql import CheckedSql, WriteMode, check_sql, is_temporary
 from bough.types import Json, JsonObject
@@ -236,7 +236,7 @@ class BigQueryWarehouse:
         available = [field.name for field in self._dry_run(checked).schema or ()]
         for name in columns:
             if name not in available:
-                raise QueryError("COLUMN_NOT_FOUND", f"no column {name!r}{nearest(name, available)}")
+                raise QueryError("COLUMN_NOT_FOUND", f"no column {name!r}{suggest_similar(name, available)}")
         return checked.sql
 
     def _create_model(self, options: Mapping[str, Json], source: str) -> str:

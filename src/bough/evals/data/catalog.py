@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from bough.evals.data.fault import QueryError, nearest
+from bough.evals.data.fault import QueryError, suggest_similar
 from bough.types import JsonObject
 
 
@@ -86,7 +86,7 @@ class WarehouseCatalog:
             QueryError: The project does not exist.
         """
         if project not in self.projects:
-            raise QueryError("PROJECT_NOT_FOUND", f"no project {project!r}{nearest(project, self.projects)}")
+            raise QueryError("PROJECT_NOT_FOUND", f"no project {project!r}{suggest_similar(project, self.projects)}")
         return self.projects[project]
 
     def dataset(self, project: str, dataset: str) -> WarehouseDataset:
@@ -97,7 +97,9 @@ class WarehouseCatalog:
         """
         datasets = self.datasets(project)
         if dataset not in datasets:
-            raise QueryError("DATASET_NOT_FOUND", f"no dataset {dataset!r} in {project!r}{nearest(dataset, datasets)}")
+            raise QueryError(
+                "DATASET_NOT_FOUND", f"no dataset {dataset!r} in {project!r}{suggest_similar(dataset, datasets)}"
+            )
         return datasets[dataset]
 
     def table(self, project: str, dataset: str, table: str) -> WarehouseTable:
@@ -112,7 +114,9 @@ class WarehouseCatalog:
             reason = dataset_entry.left_out[table]
             raise QueryError("TABLE_NOT_FOUND", f"{project}.{dataset}.{table} cannot be used: {reason}")
         if table not in tables:
-            raise QueryError("TABLE_NOT_FOUND", f"no table {table!r} in {project}.{dataset}{nearest(table, tables)}")
+            raise QueryError(
+                "TABLE_NOT_FOUND", f"no table {table!r} in {project}.{dataset}{suggest_similar(table, tables)}"
+            )
         return tables[table]
 
 

@@ -45,7 +45,7 @@ class QueryError(Exception):
         return result | ({"session_lost": True} if self.session_lost else {})
 
 
-def nearest(name: str, names: Iterable[str]) -> str:
+def suggest_similar(name: str, names: Iterable[str]) -> str:
     """Return a "did you mean" suffix for an error message; empty if no name is similar."""
     matches = get_close_matches(name, list(names), n=1, cutoff=0.5)
     return f"; did you mean {matches[0]!r}?" if matches else ""

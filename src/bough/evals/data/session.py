@@ -9,7 +9,7 @@ from typing import Any
 
 from bough.evals.data.catalog import WarehouseCatalog
 from bough.evals.data.duck import DuckProcess
-from bough.evals.data.fault import QueryError, nearest
+from bough.evals.data.fault import QueryError, suggest_similar
 from bough.evals.data.sql import CheckedSql, SqlDialect, WriteMode, check_sql
 from bough.types import JsonObject
 
@@ -93,7 +93,7 @@ class DataSession:
         available = self._columns(checked)
         for name in columns:
             if name not in available:
-                raise QueryError("COLUMN_NOT_FOUND", f"no column {name!r}{nearest(name, available)}")
+                raise QueryError("COLUMN_NOT_FOUND", f"no column {name!r}{suggest_similar(name, available)}")
         return checked.sql
 
     def analyse(self, sql: str) -> QueryRows:

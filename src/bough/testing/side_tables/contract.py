@@ -266,7 +266,7 @@ class SideTablesContract:
         assert await count_notes(store) == 0
 
     async def test_an_error_of_a_follower_fails_the_append(self, store: StoreAdmin) -> None:
-        """The append of the follower's event writes nothing; other appends in the same commit are written."""
+        """If a follower raises for an event, the append of that event fails, but no other append in the same commit."""
 
         def add(tables: Tables, cid: UUID, stored: StoredEvent) -> None:
             tables.run("note.insert", id=stored.id, cid=tables.number(cid), text="x", at=0)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class _Log:
-    """A conversation: its record, and its own events, which start at `record.base`."""
+    """A conversation: its record, and `own`, the events that it wrote itself, from seq `record.base` on."""
 
     record: ConversationRecord
     number: int
@@ -81,13 +81,15 @@ class ModelEventStore(BaseEventStore):
     async def get(self, cid: UUID) -> ConversationRecord:
         """Return the record. See `EventStore.get`."""
         with self._open():
-            return self._living(cid).record
+            return self._require_living(cid).record
 
     async def resolve(self, name: str) -> UUID:
         """Return the conversation with this name. See `EventStore.resolve`."""
         with self._open():
             if name.strip() == LATEST:
-                return require_one_match(name, [log.record.id for log in self._latest() if not log.record.deleted][:1])
+                return require_one_match(
+                    name, [log.record.id for log in self._sort_logs() if not log.record.deleted][:1]
+                )
             digits = parse_digits(name)
             living = (log.record.id for log in self._logs.values() if not log.record.deleted)
             return require_one_match(
@@ -105,7 +107,7 @@ class ModelEventStore(BaseEventStore):
         """Append all events or none. See `EventStore.append`."""
         batch = encode_draft(events)
         with self._open():
-            log = self._living(cid)
+            log = self._require_living(cid)
             record = log.record
             if generation is not None and generation != record.generation:
                 raise faults.generation_conflict(cid, generation, record.generation)
@@ -123,14 +125,14 @@ class ModelEventStore(BaseEventStore):
     ) -> AsyncGenerator[StoredEvent]:  # fmt: skip
         """Iterate events. See `EventStore.read`."""
         with self._open():
-            events = [stored for stored in self._slice(cid, start, stop) if kinds is None or stored.kind in kinds]
+            events = [stored for stored in self._read_range(cid, start, stop) if kinds is None or stored.kind in kinds]
         for stored in reversed(events) if reverse else events:
             yield stored
 
     async def tail(self, cid: UUID, n: int) -> builtins.list[StoredEvent]:
         """Return the last n events. See `EventStore.tail`."""
         with self._open():
-            return self._slice(cid, self._living(cid).record.head - max(n, 0), None)
+            return self._read_range(cid, self._require_living(cid).record.head - max(n, 0), None)
 
     async def locate(self, event_id: UUID, *, cid: UUID | None = None) -> tuple[UUID, int]:
         """Return (owner, seq). See `EventStore.locate`."""
@@ -157,24 +159,24 @@ class ModelEventStore(BaseEventStore):
             lineage=lineage or {}, created=created, updated=created,
         )  # fmt: skip
         with self._open():
-            source = self._living(cid).record
+            source = self._require_living(cid).record
             fields = clean_changes(record, batch.changes)
             # Before `_check_new`, because the events of a repeated fork are already stored, which is not a conflict.
             existing = self._logs.get(id)
             if existing is not None:
-                return self._same_fork(existing.record, source, at, fields["lineage"])
-            cut = self._cut(source, at)
+                return self._require_same_fork(existing.record, source, at, fields["lineage"])
+            cut = self._resolve_cut(source, at)
             self._check_new(id, batch)
-            parent = find_owner(self._ranges(cid), cut - 1)
+            parent = find_owner(self._list_ranges(cid), cut - 1)
             position: dict[str, Any] = {"root": source.root, "parent": parent, "base": cut, "head": cut}
-            origin = {"forked_from": cid, "forked_at": cut, "fork_event": self._event_at(source, cut - 1)}
+            origin = {"forked_from": cid, "forked_at": cut, "fork_event": self._find_event_id(source, cut - 1)}
             return self._insert(replace(record, **position, **origin, **fields), batch)
 
     async def list(self, filter: ConversationFilter | None = None, cursor: str | None = None, limit: int = 50) -> Page:
         """Return a page of conversations. O(conversations in the store). See `EventStore.list`."""
         criteria, end = filter or ConversationFilter(), decode_cursor(cursor)
         with self._open():
-            logs = [log for log in self._latest() if _matches(log.record, criteria)]
+            logs = [log for log in self._sort_logs() if _matches_filter(log.record, criteria)]
         if end is not None:
             logs = [log for log in logs if _sort_key(log) < end]
         has_more = len(logs) > limit
@@ -184,7 +186,7 @@ class ModelEventStore(BaseEventStore):
     async def children(self, cid: UUID) -> builtins.list[ConversationRecord]:
         """Return the forks. See `EventStore.children`."""
         with self._open():
-            self._living(cid)
+            self._require_living(cid)
             return [
                 log.record for log in self._logs.values() if log.record.forked_from == cid and not log.record.deleted
             ]
@@ -192,13 +194,13 @@ class ModelEventStore(BaseEventStore):
     async def lineage(self, cid: UUID) -> builtins.list[Range[UUID]]:
         """Return the ranges of the log. See `EventStore.lineage`."""
         with self._open():
-            self._living(cid)
-            return self._ranges(cid)
+            self._require_living(cid)
+            return self._list_ranges(cid)
 
     async def acquire(self, cid: UUID, owner: str, ttl: float) -> Lease:
         """Take the lease. See `EventStore.acquire`."""
         with self._open():
-            log, time = self._living(cid), self._now()
+            log, time = self._require_living(cid), self._now()
             if log.lease and log.lease.owner != owner and log.lease.expires > time:
                 raise faults.lease_conflict(cid, log.lease.owner, (log.lease.expires - time).total_seconds())
             # A new generation even for the same owner, so that the owner's earlier lease is fenced.
@@ -210,7 +212,7 @@ class ModelEventStore(BaseEventStore):
     async def renew(self, lease: Lease, ttl: float) -> Lease:
         """Extend a lease. See `EventStore.renew`."""
         with self._open():
-            log = self._living(lease.conversation)
+            log = self._require_living(lease.conversation)
             current = log.lease
             if not current or (current.owner, log.record.generation) != (lease.owner, lease.generation):
                 raise faults.generation_conflict(lease.conversation, lease.generation, log.record.generation)
@@ -228,7 +230,7 @@ class ModelEventStore(BaseEventStore):
     async def lease_owner(self, cid: UUID) -> str | None:
         """Return the owner of the lease. See `EventStore.lease_owner`."""
         with self._open():
-            lease = self._living(cid).lease
+            lease = self._require_living(cid).lease
             return lease.owner if lease is not None and lease.expires > self._now() else None
 
     async def delete(self, cid: UUID, mode: DeleteMode = "tombstone") -> None:
@@ -237,9 +239,9 @@ class ModelEventStore(BaseEventStore):
             await self.erase(cid)
             return
         with self._open():
-            self._living(cid)
+            self._require_living(cid)
             if mode == "cascade":
-                for fork in self._descendants(cid):
+                for fork in self._list_descendants(cid):
                     self._mark_deleted(fork)
             elif mode != "tombstone":
                 raise InvalidInput(f"unknown delete mode {mode!r}", hint="use tombstone, erase or cascade")
@@ -250,18 +252,18 @@ class ModelEventStore(BaseEventStore):
     ) -> ErasureReceipt:
         """Erase a conversation. See `EventStore.erase`."""
         with self._open():
-            log, earlier = self._logs.get(cid), self._receipts.get(cid)
-            owner = self._find_owner(log, earlier)
-            if (log is None and earlier is None) or (tenant is not None and tenant != owner):
+            log, receipt = self._logs.get(cid), self._receipts.get(cid)
+            owner = self._find_owner(log, receipt)
+            if (log is None and receipt is None) or (tenant is not None and tenant != owner):
                 raise faults.no_remains(cid)
             if log is None:
-                return cast("ErasureReceipt", earlier)
+                return cast("ErasureReceipt", receipt)
             logs = {cid: log} | self._list_others(cid, others, tenant)
             sizes = [size for member in logs.values() for size in self._erase(member)]
-            if log.record.deleted and not sizes and earlier is not None:
-                return earlier
+            if log.record.deleted and not sizes and receipt is not None:
+                return receipt
             heads = [id for id, other in self._logs.items() if id not in logs and not other.record.deleted]
-            forks = tuple(id for id in heads if logs.keys() & {owner for owner, *_ in self._ranges(id)})
+            forks = tuple(id for id in heads if logs.keys() & {owner for owner, *_ in self._list_ranges(id)})
             for id, member in logs.items():
                 if not member.record.deleted:
                     self._mark_deleted(id)
@@ -291,12 +293,13 @@ class ModelEventStore(BaseEventStore):
             logs[id] = log
         return logs
 
-    def _find_owner(self, log: _Log | None, earlier: ErasureReceipt | None) -> Tenant | None:
+    def _find_owner(self, log: _Log | None, receipt: ErasureReceipt | None) -> Tenant | None:
+        """Return the owner of a conversation: by its record, by a living fork, or by the receipt of its erasure."""
         if log is not None:
-            forks = [] if not log.record.deleted else self._descendants(log.record.id)
+            forks = [] if not log.record.deleted else self._list_descendants(log.record.id)
             if not log.record.deleted or forks:
                 return Tenant(self._logs[forks[0]].record.owner if forks else log.record.owner)
-        return None if earlier is None else Tenant(earlier.owner)
+        return None if receipt is None else Tenant(receipt.owner)
 
     async def scan(self, after: int = 0, limit: int = 500) -> builtins.list[ConversationRecord]:
         """Return conversations by number. See `EventStore.scan`."""
@@ -314,7 +317,7 @@ class ModelEventStore(BaseEventStore):
     async def ancestry(self, cid: UUID) -> builtins.list[ConversationRecord]:
         """Return the ancestors of a conversation. See `EventStore.ancestry`."""
         with self._open():
-            ancestors, pending = set[UUID](), [self._living(cid).record]
+            ancestors, pending = set[UUID](), [self._require_living(cid).record]
             while pending:
                 record = pending.pop()
                 new_ancestors = {record.parent, record.forked_from, record.root} - {None, cid} - ancestors
@@ -323,9 +326,9 @@ class ModelEventStore(BaseEventStore):
             return [log.record for log in self._logs.values() if log.record.id in ancestors]
 
     async def span(self, owner: UUID, lo: int, hi: int) -> builtins.list[StoredEvent]:
-        """Return own events, also of a tombstone. See `EventStore.span`."""
+        """Return the events that a conversation itself wrote, also of a tombstone. See `EventStore.span`."""
         with self._open():
-            return list(self._own(owner, lo, hi))
+            return list(self._read_own(owner, lo, hi))
 
     async def restore(self, pieces: Sequence[ImportPiece]) -> None:
         """Insert the conversations and events of an import. See `EventStore.restore`."""
@@ -347,7 +350,7 @@ class ModelEventStore(BaseEventStore):
         self._hub.close()
 
     def _open(self) -> threading.RLock:
-        """Return the lock, to be held during an operation; raise if the store is closed."""
+        """Return the lock, which the caller holds during an operation; raise if the store is closed."""
         if self._closed:
             raise faults.store_closed(self.url)
         return self._lock
@@ -355,14 +358,14 @@ class ModelEventStore(BaseEventStore):
     def _now(self) -> datetime:
         return self._clock.now()
 
-    def _living(self, cid: UUID) -> _Log:
+    def _require_living(self, cid: UUID) -> _Log:
         """Return the log of a conversation; raise `NotFound` if it is unknown or a tombstone."""
         log = self._logs.get(cid)
         if log is None or log.record.deleted:
             raise faults.no_conversation(cid)
         return log
 
-    def _latest(self) -> builtins.list[_Log]:
+    def _sort_logs(self) -> builtins.list[_Log]:
         """Return all logs, the last updated first."""
         return sorted(self._logs.values(), key=_sort_key, reverse=True)
 
@@ -386,7 +389,7 @@ class ModelEventStore(BaseEventStore):
         if events:
             self._hub.publish(record.id, events)
 
-    def _ranges(self, cid: UUID) -> builtins.list[Range[UUID]]:
+    def _list_ranges(self, cid: UUID) -> builtins.list[Range[UUID]]:
         """Return the ranges (owner, start, end) that make up a log, oldest first."""
         ranges, hi, owner = builtins.list[Range[UUID]](), self._logs[cid].record.head, cid
         while owner is not None:
@@ -395,32 +398,32 @@ class ModelEventStore(BaseEventStore):
             hi, owner = record.base, record.parent
         return [part for part in reversed(ranges) if part[1] < part[2]]
 
-    def _slice(self, cid: UUID, start: int, stop: int | None) -> builtins.list[StoredEvent]:
-        head = self._living(cid).record.head
-        parts = clip(self._ranges(cid), start, head if stop is None else stop)
-        return [stored for owner, lo, hi in parts for stored in self._own(owner, lo, hi)]
+    def _read_range(self, cid: UUID, start: int, stop: int | None) -> builtins.list[StoredEvent]:
+        head = self._require_living(cid).record.head
+        parts = clip(self._list_ranges(cid), start, head if stop is None else stop)
+        return [stored for owner, lo, hi in parts for stored in self._read_own(owner, lo, hi)]
 
-    def _own(self, owner: UUID, lo: int, hi: int) -> Iterator[StoredEvent]:
+    def _read_own(self, owner: UUID, lo: int, hi: int) -> Iterator[StoredEvent]:
         log = self._logs[owner]
         return iter(log.own[lo - log.record.base : hi - log.record.base])
 
-    def _event_at(self, record: ConversationRecord, seq: int) -> UUID | None:
+    def _find_event_id(self, record: ConversationRecord, seq: int) -> UUID | None:
         """Return the id of the event at `seq` in a log; None if there is none."""
-        parts = clip(self._ranges(record.id), seq, seq + 1)
-        return next((stored.id for owner, lo, hi in parts for stored in self._own(owner, lo, hi)), None)
+        parts = clip(self._list_ranges(record.id), seq, seq + 1)
+        return next((stored.id for owner, lo, hi in parts for stored in self._read_own(owner, lo, hi)), None)
 
     def _locate(self, event_id: UUID, cid: UUID | None) -> tuple[UUID, int]:
         position = self._positions.get(event_id.bytes)
         if position is None:
             raise faults.no_event(event_id)
         if cid is not None:
-            self._living(cid)
+            self._require_living(cid)
             owner, seq = position
-            if find_owner(self._ranges(cid), seq) != owner:
+            if find_owner(self._list_ranges(cid), seq) != owner:
                 raise faults.no_event(event_id, cid)
         return position
 
-    def _cut(self, source: ConversationRecord, at: Cut | None) -> int:
+    def _resolve_cut(self, source: ConversationRecord, at: Cut | None) -> int:
         """Return the number of events that a fork at `at` shares with its source."""
         if isinstance(at, UUID):
             _, seq = self._locate(at, source.id)
@@ -431,12 +434,12 @@ class ModelEventStore(BaseEventStore):
             raise faults.invalid_cut(at, source.head)
         return cut
 
-    def _same_fork(
+    def _require_same_fork(
         self, existing: ConversationRecord, source: ConversationRecord, at: Cut | None, lineage: JsonObject
     ) -> ConversationRecord:
         """Return an existing fork with the requested id; raise if it is not the fork that the arguments describe."""
         is_same = not existing.deleted and existing.forked_from == source.id and existing.lineage == lineage
-        if not is_same or (at is not None and self._cut(source, at) != existing.forked_at):
+        if not is_same or (at is not None and self._resolve_cut(source, at) != existing.forked_at):
             raise faults.id_taken(existing.id)
         return existing
 
@@ -473,9 +476,9 @@ class ModelEventStore(BaseEventStore):
         self._extend(self._logs[record.id], piece.events)
         log = self._logs[record.id]
         if record.forked_at is not None:
-            log.record = replace(log.record, fork_event=self._event_at(log.record, record.forked_at - 1))
+            log.record = replace(log.record, fork_event=self._find_event_id(log.record, record.forked_at - 1))
 
-    def _descendants(self, cid: UUID) -> builtins.list[UUID]:
+    def _list_descendants(self, cid: UUID) -> builtins.list[UUID]:
         """Return the living forks of a conversation, their forks, and so on."""
         descendants, pending = builtins.list[UUID](), [cid]
         while pending:
@@ -486,13 +489,13 @@ class ModelEventStore(BaseEventStore):
         return descendants
 
     def _erase(self, log: _Log) -> list[int]:
-        """Replace payloads by stubs, and return the bytes of each one that had content."""
+        """Replace payloads by stubs, and return the size in bytes of each payload that had content."""
         sizes = [len(stored.raw) for stored in log.own if stub(stored.kind, stored.raw) != stored.raw]
         log.own = StoredEvent.of_rows((*stored[:4], stub(stored.kind, stored.raw)) for stored in log.own)
         return sizes
 
     def _mark_deleted(self, cid: UUID) -> None:
-        log = self._living(cid)
+        log = self._require_living(cid)
         cleared: dict[str, Any] = {
             "owner": None,
             "title": None,
@@ -512,9 +515,9 @@ class ModelEventStore(BaseEventStore):
         needed = {log.record.id: log.record.head for log in self._logs.values() if not log.record.deleted}
         # A copy of the keys, because the loop adds owners of inherited ranges.
         for cid in list(needed):
-            for owner, _, hi in self._ranges(cid):
+            for owner, _, hi in self._list_ranges(cid):
                 needed[owner] = max(needed.get(owner, 0), hi)
-        origins = {name for cid in needed for name in self._origins(cid)}
+        origins = {name for cid in needed for name in self._list_origins(cid)}
         for cid in [cid for cid in self._logs if cid not in needed and cid not in origins]:
             del self._logs[cid]
         for log in [log for log in self._logs.values() if log.record.deleted]:
@@ -529,9 +532,9 @@ class ModelEventStore(BaseEventStore):
         log.own = log.own[: head - record.base]
         log.record = record = replace(record, head=head, parent=parent)
         if record.forked_at is not None:
-            log.record = replace(record, fork_event=self._event_at(record, record.forked_at - 1))
+            log.record = replace(record, fork_event=self._find_event_id(record, record.forked_at - 1))
 
-    def _origins(self, cid: UUID) -> Iterator[UUID]:
+    def _list_origins(self, cid: UUID) -> Iterator[UUID]:
         """Yield the conversations from which a conversation was forked, directly or indirectly, nearest first."""
         source = self._logs[cid].record.forked_from
         while source is not None:
@@ -543,7 +546,7 @@ def _sort_key(log: _Log) -> tuple[int, int]:
     return microseconds(log.record.updated), log.number
 
 
-def _matches(record: ConversationRecord, criteria: ConversationFilter) -> bool:
+def _matches_filter(record: ConversationRecord, criteria: ConversationFilter) -> bool:
     title = (record.title or "").lower()
     return (
         (criteria.include_deleted or not record.deleted)

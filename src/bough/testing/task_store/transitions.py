@@ -89,7 +89,7 @@ class TransitionsContract:
         )  # fmt: skip
         assert stored.events[-1].payload["error"] == "too long"
         with pytest.raises(InvalidInput):
-            await tasks.update_state(task.id, TaskState.CANCELLED, colour="red")
+            await tasks.update_state(task.id, TaskState.CANCELLED, colour="red")  # pyright: ignore[reportCallIssue]
 
     async def test_results_over_a_mebibyte_are_truncated(self, tasks: TaskStore) -> None:
         """Shorter results are stored completely. Longer ones are cut to head and tail; the event has their size."""
@@ -128,7 +128,7 @@ class TransitionsContract:
         assert len([event for event in stored.events if event.event_type is EventType.STATE_CHANGE]) == 3
 
     async def test_a_cancellation_during_the_end_raises_nothing(self, tasks: TaskStore) -> None:
-        """Tasks that complete while they are cancelled have one of the two states, and both callers learn which."""
+        """A task that completes while it is cancelled gets one of the two states, and both callers learn which one."""
         if not isinstance(tasks, RelationalTaskStore):
             pytest.skip("a broker runs no tasks of other stores")
         broker = TaskBroker(tasks, dispatcher=LocalDispatcher())
@@ -138,12 +138,11 @@ class TransitionsContract:
         cancels = [broker.cancel(task.id) for task in submitted]
         results = await asyncio.gather(*(call for pair in zip(cancels, ends, strict=True) for call in pair),
                                        return_exceptions=True)  # fmt: skip
-        cancelled, ended = results[::2], results[1::2]
-        for task, stopped, end in zip(submitted, cancelled, ended, strict=True):
+        for task, cancelled_task, end_error in zip(submitted, results[::2], results[1::2], strict=True):
             stored = await tasks.get(task.id)
             assert stored is not None
-            assert isinstance(stopped, Task), stopped
-            assert stopped.state is stored.state
-            assert stored.state is (TaskState.COMPLETED if end is None else TaskState.CANCELLED)
-            assert end is None or isinstance(end, Conflict | InvalidTransition)
+            assert isinstance(cancelled_task, Task), cancelled_task
+            assert cancelled_task.state is stored.state
+            assert stored.state is (TaskState.COMPLETED if end_error is None else TaskState.CANCELLED)
+            assert end_error is None or isinstance(end_error, Conflict | InvalidTransition)
         await broker.aclose()
