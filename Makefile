@@ -14,7 +14,7 @@ PYTEST = $(BIN)/python -m pytest -q $(if $(SLOW),,-m "not slow")
 # Without bytecode, each of the hundreds of processes that tests start compiles bough and the tests again
 unexport PYTHONDONTWRITEBYTECODE
 # What the tests need beside the development tools
-EXTRAS := --extra a2a --extra acp --extra docker --extra evals --extra postgres --extra server
+EXTRAS := --extra a2a --extra acp --extra agui --extra docker --extra evals --extra postgres --extra server
 
 # The Python of the image's base
 IMAGE_PYTHON ?= 3.13

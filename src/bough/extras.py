@@ -10,6 +10,7 @@ from bough.errors import Unavailable
 EXTRAS: Final[Mapping[str, str]] = {
     "a2a": "a2a",
     "acp": "acp",
+    "ag_ui": "agui",
     "docker": "docker",
     "duckdb": "evals",
     "fastapi": "server",

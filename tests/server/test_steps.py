@@ -59,7 +59,7 @@ def test_a_client_gets_each_text_whole_whichever_pieces_it_misses(
     steps += reader.read(stored(event, id))
     assert "".join(step.text for step in steps if isinstance(step, TextStep)) == whole["text"]
     assert "".join(step.text for step in steps if isinstance(step, ThinkingStep)) == whole["thinking"]
-    assert steps[-1] == RespondedStep(str(id), event.usage, "stop")
+    assert steps[-1] == RespondedStep(str(id), "m", event.usage, "stop")
 
 
 def test_a_response_that_is_repeated_has_an_id_of_its_own() -> None:
@@ -84,9 +84,9 @@ def test_calls_follow_the_text_and_their_arguments_are_objects() -> None:
     assert list(reader.read(CaughtUp(0))) == []
     assert list(reader.read(stored(event, id))) == [
         TextStep(str(id), "I look."),
-        CallStep("1", "look", {"a": 1}),
-        CallStep("2", "look", {"_": "no object"}),
-        RespondedStep(str(id), event.usage, "length"),
+        CallStep("1", "look", {"a": 1}, response=str(id)),
+        CallStep("2", "look", {"_": "no object"}, response=str(id)),
+        RespondedStep(str(id), "m", event.usage, "length"),
     ]
 
 

@@ -45,6 +45,7 @@ from bough.server.requests import openapi, problems
 from bough.server.requests.middleware import Bounds, HeadRequests, Problems, RequestLog
 from bough.server.requests.routing import RouteIndex
 from bough.server.routes import (
+    agui,
     approvals,
     budgets,
     commands,
@@ -84,7 +85,7 @@ Agents = Mapping[str, AgentSpec] | Iterable[AgentSpec]
 # `runs` comes last, because its last route matches every remaining path below a conversation.
 _ROUTERS = (
     meta, health, session, updates, keys, webhooks, usage, budgets, tasks, skills, evals, approvals, transfer,
-    conversations, forks, events, sockets, commands, files, past_files, git, openai, runs,
+    conversations, forks, events, sockets, commands, files, past_files, git, openai, agui, runs,
 )  # fmt: skip
 
 

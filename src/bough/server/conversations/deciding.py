@@ -42,13 +42,21 @@ async def decide(
         LimitExceeded: A new run is needed, and the tenant has the maximum number.
     """
     runs = access.services.runs
-    task = await runs.find_asking(id)
-    if task is not None:
-        await runs.broker.provide_input(task.id, decision, run=run, expected_head=expected_head)
-        return
-    async with open_conversation(access, id) as conversation:
-        events, waiting = decide_calls(conversation.state, decision)
-        await conversation.append(*events)
+    while True:
+        task = await runs.find_asking(id)
+        if task is not None:
+            await runs.broker.provide_input(task.id, decision, run=run, expected_head=expected_head)
+            return
+        async with open_conversation(access, id) as conversation:
+            head = conversation.state.head
+            events, waiting = decide_calls(conversation.state, decision)
+            try:
+                await conversation.append(*events)
+                break
+            except Conflict:
+                # A call begins to wait before its task does, so a quick answer finds no task, and then a longer log.
+                if expected_head is not None or (await access.store.get(id)).head == head:
+                    raise
     if run and not waiting and not await runs.is_live(id):  # a run that continues sees the decision itself
         await runs.start(access.caller, id)
 

@@ -66,12 +66,14 @@ class CallStep:
     Attributes:
         arguments: The arguments that it runs with. Values other than a JSON object are under the key `_`.
         is_running: Whether it runs, and does not wait for its review any more.
+        response: As in `TextStep`; empty if the call runs.
     """
 
     id: str
     tool: str
     arguments: JsonObject
     is_running: bool = False
+    response: str = ""
 
 
 @dataclass(frozen=True)
@@ -95,11 +97,13 @@ class RespondedStep:
 
     Attributes:
         response: As in `TextStep`.
+        model: The model that responded.
         usage: What it was paid for. The size of its request is the number of input tokens.
         finish_reason: Why the model stopped, for example `length`; None if it did not say.
     """
 
     response: str
+    model: str
     usage: Usage
     finish_reason: str | None = None
 
@@ -210,8 +214,9 @@ class StepReader:
                 yield step(id, remaining)
         for part in parts:
             if part.get("part_kind") == "tool-call":
-                yield CallStep(str(part.get("tool_call_id")), str(part.get("tool_name")), _as_object(part.get("args")))
-        yield RespondedStep(id, responded.usage, responded.finish_reason)
+                call, tool = str(part.get("tool_call_id")), str(part.get("tool_name"))
+                yield CallStep(call, tool, _as_object(part.get("args")), response=id)
+        yield RespondedStep(id, responded.model or "", responded.usage, responded.finish_reason)
 
 
 def _read_result(ended: ToolReturned | ToolFailed | ToolRejected | ToolInterrupted) -> ResultStep:

@@ -7,13 +7,10 @@ there. A chat without such an answer is a new conversation.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
 
-from bough.cancellation import finish
 from bough.conversation.run.waiting.decision import choose_rejected
 from bough.errors import Conflict, InvalidInput, NotFound
 from bough.events.model import UserMessage
@@ -30,7 +27,8 @@ from bough.server.openai.messages import ChatRequest, Dialogue
 from bough.types import new_id
 
 _NO_APPROVAL = "this client cannot give an approval"
-_FORK_REASON = "an earlier message of the chat was changed"
+FORK_REASON = "an earlier message of the chat was changed"
+"""Recorded as the reason of a fork that continues a chat from an earlier message."""
 
 
 class _Place(NamedTuple):
@@ -83,19 +81,20 @@ async def ask(access: Access, request: ChatRequest, conversation: UUID | None) -
     else:
         place = await _find_place_in(access, await access.store.get(conversation), request.model, dialogue)
     if place is None:
-        record = await _start(access, request, dialogue)
+        message = UserMessage(content=dialogue.parts_from(0))
+        record = await start_chat(access, request.model, message, request.instructions, id=new_id())
         return OpenChat(id=record.id, after=-1, agent=request.model, dialogue=dialogue)
     message = UserMessage(content=dialogue.parts_from(place.answered))
     # Otherwise the log would have two different continuations of one chat, one after the other.
-    if not await _has_message_after(access, place):
+    if await find_next_message(access, place.record, place.head) is None:
         try:
-            after = await _send(access, place.record, message)
+            after = await send_message(access, place.record, message)
             return OpenChat(id=place.record.id, after=after, agent=request.model, dialogue=dialogue)
         except Conflict:
             pass  # another request has continued the same conversation
-    options = {"at": place.head, "reason": _FORK_REASON}
+    options = {"at": place.head, "reason": FORK_REASON}
     forked = await fork(access, place.record, ForkSpec(options=options))
-    after = await _send(access, forked.record, message)
+    after = await send_message(access, forked.record, message)
     return OpenChat(id=forked.record.id, after=after, agent=request.model, dialogue=dialogue)
 
 
@@ -126,22 +125,6 @@ async def refuse_waiting(access: Access, id: UUID) -> bool:
     decision = choose_rejected(state, (), by=access.caller.name, reason=_NO_APPROVAL)
     await decide(access, id, decision, run=True)
     return True
-
-
-@asynccontextmanager
-async def interrupt_if_left(access: Access, id: UUID) -> AsyncGenerator[None]:
-    """Interrupt the run of a conversation if the block does not end by itself, as when the client disconnects."""
-    has_ended = False
-    try:
-        yield
-        has_ended = True
-    except Exception:
-        has_ended = True
-        raise
-    finally:
-        if not has_ended:
-            # Finished in spite of the cancellation, which would otherwise end the interrupt and leave the run alone.
-            await finish(access.services.runs.interrupt(id, by=access.caller.name, reason="the client disconnected"))
 
 
 async def _find_place(access: Access, agent: str, dialogue: Dialogue) -> _Place | None:
@@ -192,13 +175,16 @@ async def _read_answers(access: Access, agent: str, digest: bytes) -> list[tuple
     return await access.services.store.transaction((SERVER,), read, read_only=True, small=True)
 
 
-async def _has_message_after(access: Access, place: _Place) -> bool:
-    async for _ in access.store.read(place.record.id, place.head, kinds=("UserMessage",)):
-        return True
-    return False
+async def find_next_message(access: Access, record: ConversationRecord, start: int) -> int | None:
+    """Return the seq of the first message of a person or a program from `start` on; None if there is none."""
+    async for stored in access.store.read(record.id, start, kinds=("UserMessage",)):
+        # Messages of hooks, and of bough about changed arguments, are parts of a turn.
+        if isinstance(stored.event, UserMessage) and stored.event.sender == "user":
+            return stored.seq
+    return None
 
 
-async def _send(access: Access, record: ConversationRecord, message: UserMessage) -> int:
+async def send_message(access: Access, record: ConversationRecord, message: UserMessage) -> int:
     """Send a message and start a run; return the seq after which its events begin.
 
     Raises:
@@ -210,20 +196,22 @@ async def _send(access: Access, record: ConversationRecord, message: UserMessage
     return record.head - 1
 
 
-async def _start(access: Access, request: ChatRequest, dialogue: Dialogue) -> ConversationRecord:
-    """Start a conversation whose prompt ends with the instructions of the client."""
-    services, id = access.services, new_id()
-    agent = services.agents.agent_for(access.caller, request.model)
+async def start_chat(
+    access: Access, agent: str, message: UserMessage, instructions: str, *, id: UUID
+) -> ConversationRecord:
+    """Start a conversation with a message and its run. Its prompt ends with the instructions of the client."""
+    services = access.services
+    spec = services.agents.agent_for(access.caller, agent)
     # Only here: the prompt is recorded, so that later requests cannot change it.
-    if request.instructions:
-        prompt = "\n\n".join(filter(None, (agent.prompt(), request.instructions)))
-        agent = agent.model_copy(update={"system_prompt": prompt, "system_prompt_path": None})
+    if instructions:
+        prompt = "\n\n".join(filter(None, (spec.prompt(), instructions)))
+        spec = spec.model_copy(update={"system_prompt": prompt, "system_prompt_path": None})
     new = Start(
         id=id,
-        agent=agent,
+        agent=spec,
         workspace=services.workspaces.folder_for(access.caller, id, None),
         rules=rules_from(access, NewConversation()),
-        message=UserMessage(content=dialogue.parts_from(0)),
+        message=message,
         run=True,
         about={"form": "ours"},
     )

@@ -12,9 +12,8 @@ from sse_starlette import ServerSentEvent
 
 from bough.errors import BoughError, NotFound
 from bough.events.model import Usage
-from bough.events.record import StoredEvent
-from bough.server.access import Access, watch_key
-from bough.server.live.broadcast import StreamEnd
+from bough.server.access import Access
+from bough.server.conversations.following import follow_run
 from bough.server.live.steps import (
     CallStep,
     EndedStep,
@@ -23,11 +22,10 @@ from bough.server.live.steps import (
     RespondedStep,
     ResultStep,
     Step,
-    StepReader,
     TextStep,
     ThinkingStep,
 )
-from bough.server.openai.answering import OpenChat, interrupt_if_left, record_answer, refuse_waiting
+from bough.server.openai.answering import OpenChat, record_answer, refuse_waiting
 from bough.server.requests.problems import describe_openai_error
 from bough.types import JsonObject
 
@@ -169,27 +167,18 @@ async def follow(access: Access, chat: OpenChat, completion: Completion) -> Asyn
         LimitExceeded: The key or the tenant has the maximum number of streams.
         BoughError: The run failed, or the conversation was deleted meanwhile.
     """
-    services, speaker, steps = access.services, _Speaker(completion), StepReader()
-    with services.limits.stream(access.caller):
-        async with (
-            interrupt_if_left(access, chat.id),
-            services.broadcasts.join(chat.id) as broadcast,
-            watch_key(access, broadcast) as is_refused,
-        ):
-            # From before the message: the run may have events already, which are then read from the store.
-            async for item in broadcast.read(chat.after, is_refused):
-                if isinstance(item, StreamEnd):
-                    raise NotFound(f"the conversation can no longer be followed: {item.reason}", hint="send it again")
-                for step in steps.read(item):
-                    piece = speaker.take(step)
-                    if piece is not None:
-                        completion.add(piece)
-                        yield piece
-                    if isinstance(step, EndedStep) and isinstance(item, StoredEvent) and step.status in _ENDS:
-                        if step.status == _WAITING and await refuse_waiting(access, chat.id):
-                            continue
-                        await _end(access, chat, completion, step.status, item.seq + 1)
-                        return
+    speaker = _Speaker(completion)
+    async with follow_run(access, chat.id, chat.after, kind="openai") as steps:
+        async for step, head in steps:
+            piece = speaker.take(step)
+            if piece is not None:
+                completion.add(piece)
+                yield piece
+            if isinstance(step, EndedStep) and step.status in _ENDS:
+                if step.status == _WAITING and await refuse_waiting(access, chat.id):
+                    continue
+                await _end(access, chat, completion, step.status, head)
+                return
 
 
 async def _end(access: Access, chat: OpenChat, completion: Completion, status: str, head: int) -> None:
