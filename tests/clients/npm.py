@@ -26,7 +26,8 @@ class NodeClients:
         path = f"{self.node.parent}{os.pathsep}{os.environ['PATH']}"
         # Without the scripts of packages: what is tested needs none of them.
         options = ["--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]
-        subprocess.run([self.node, npm, "ci", *options], cwd=folder, env={**os.environ, "PATH": path}, check=True)
+        # Not `npm ci`, which refuses a lock file without addresses: packages of other platforms have no version there.
+        subprocess.run([self.node, npm, "install", *options], cwd=folder, env={**os.environ, "PATH": path}, check=True)
 
     def run(
         self, *command: str | Path, environment: Mapping[str, str] | None = None, timeout: float = 120

@@ -13,6 +13,7 @@ from uuid import uuid4
 
 import httpx2
 import pytest
+from tests.clients.npm import NodeClients
 from tests.server.peer.traffic import Recorder
 
 from bough.agents.spec import AgentSpec
@@ -135,6 +136,12 @@ def serving(settings: Settings) -> Serve:
                 yield running
 
     return serving
+
+
+@pytest.fixture(scope="session")
+def node_clients(tmp_path_factory: pytest.TempPathFactory) -> NodeClients:
+    """The clients of `tests/clients/package.json`."""
+    return NodeClients(tmp_path_factory.mktemp("node"))
 
 
 @pytest.fixture(scope="module")

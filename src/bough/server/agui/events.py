@@ -61,7 +61,7 @@ _ENDS: Final = frozenset({"finished", "paused", "stuck", "waiting_for_confirmati
 _STUCK = FailedStep("stuck", "the agent repeats itself", "send a message with what to do next")
 
 
-class RunEvents:
+class ThreadEvents:
     """Turns the steps of one run into events. Each message that begins also ends, and before the run does.
 
     Attributes:
@@ -73,7 +73,7 @@ class RunEvents:
         self._message: str | None = None  # the response whose text has begun
         self._reasoning: str | None = None  # the response whose thinking has begun
         self._usage: dict[str, Usage] = {}
-        self._asked: Mapping[str, JsonObject] = {}
+        self._waiting: Mapping[str, JsonObject] = {}
         self._failure: FailedStep | None = None
         self._limit: str | None = None
 
@@ -122,7 +122,7 @@ class RunEvents:
 
     def finish(self, run: RunAgentInput, status: str) -> BaseEvent:
         """Return the last event of a run that ended with a status."""
-        failure = self._failure if status == "error" else _STUCK if status == "stuck" else None
+        failure = {"error": self._failure, "stuck": _STUCK}.get(status)
         if failure is not None:
             return make_error(BoughError(failure.message, code=failure.code, hint=failure.hint), self.usage)
         metadata = None if self._limit is None else {STATE_KEY: {"limit": self._limit}}
@@ -136,15 +136,15 @@ class RunEvents:
         )
 
     def _make_outcome(self, status: str) -> RunFinishedOutcome:
-        if status == "waiting_for_confirmation" and self._asked:
-            interrupts = [_describe_interrupt(call, asked) for call, asked in self._asked.items()]
+        if status == "waiting_for_confirmation" and self._waiting:
+            interrupts = [_describe_interrupt(call, request) for call, request in self._waiting.items()]
             return RunFinishedInterruptOutcome(interrupts=interrupts)
         return RunFinishedSuccessOutcome() if status == "finished" else RunFinishedCancelledOutcome()
 
     def _note(self, step: Step) -> None:
         match step:
             case AskedStep(calls=calls):
-                self._asked = calls
+                self._waiting = calls
             case LimitStep(limit=limit):
                 self._limit = limit
             case FailedStep():
@@ -170,7 +170,7 @@ class RunEvents:
 
 async def stream_events(access: Access, run: ThreadRun) -> AsyncGenerator[BaseEvent]:
     """Yield the events of a run until it ends. An error is the last one."""
-    events, input = RunEvents(), run.input
+    events, input = ThreadEvents(), run.input
     yield RunStartedEvent(thread_id=input.thread_id, run_id=input.run_id, protocol_version=PROTOCOL_VERSION)
     try:
         yield await _describe_state(access, run)
@@ -211,15 +211,17 @@ async def _describe_state(access: Access, run: ThreadRun) -> StateSnapshotEvent:
     return StateSnapshotEvent(snapshot=as_object(run.input.state) | {STATE_KEY: ours})
 
 
-def _describe_interrupt(call: str, asked: JsonObject) -> Interrupt:
-    kind = str(asked.get("kind") or "approval")
-    metadata = {name: asked[name] for name in ("tool", "arguments", "risk", "reason") if asked.get(name) is not None}
+def _describe_interrupt(call: str, waiting: JsonObject) -> Interrupt:
+    kind = str(waiting.get("kind") or "approval")
+    metadata = {
+        name: waiting[name] for name in ("tool", "arguments", "risk", "reason") if waiting.get(name) is not None
+    }
     if kind == "approval":
-        arguments = json.dumps(asked.get("arguments") or {}, ensure_ascii=False)
-        message, schema = f"Allow {asked.get('tool')} {arguments}?", APPROVAL_SCHEMA
+        arguments = json.dumps(waiting.get("arguments") or {}, ensure_ascii=False)
+        message, schema = f"Allow {waiting.get('tool')} {arguments}?", APPROVAL_SCHEMA
     else:
-        fields = as_object(asked.get("request"))
-        message = str(fields.get("question") or f"{asked.get('tool')} waits for a result")
+        fields = as_object(waiting.get("request"))
+        message = str(fields.get("question") or f"{waiting.get('tool')} waits for a result")
         choices = fields.get("choices")
         answer: JsonObject = {"type": "string", "enum": choices} if choices else {}
         schema = {"type": "object", "properties": {"answer": answer}, "required": ["answer"]}

@@ -111,18 +111,18 @@ async def _continue(
     Returns:
         The conversation or its fork, and the seq after which the events of the run begin.
     """
-    known = await _find_known(access, record, messages)
-    first_new = 0 if known is None else known.place + 1
-    after = -1 if known is None else known.seq
-    if known is not None and first_new == len(messages) and messages[known.place].message.role == "user":
+    latest = await _find_known(access, record, messages)
+    first_new = 0 if latest is None else latest.place + 1
+    after = -1 if latest is None else latest.seq
+    if latest is not None and first_new == len(messages) and messages[latest.place].message.role == "user":
         # A request that was repeated: the message is there, and nothing but its answer may be missing.
-        if not await _has_response_after(access, record, known.seq):
+        if not await _has_response_after(access, record, latest.seq):
             if await access.services.runs.is_live(record.id):
-                return record.id, await _find_start(access, record, known.seq)
+                return record.id, await _find_start(access, record, latest.seq)
             await access.services.runs.start(access.caller, record.id)
             return record.id, record.head - 1
-        message = UserMessage(id=new_id(), content=read_new_message(messages[known.place :], run))
-        return await _send_to_fork(access, record, known.seq, message)
+        message = UserMessage(id=new_id(), content=read_new_message(messages[latest.place :], run))
+        return await _send_to_fork(access, record, latest.seq, message)
     content = read_new_message(messages[first_new:], run)
     message = UserMessage(id=_require_event(messages), content=content)
     next_seq = await find_next_message(access, record, after + 1)
