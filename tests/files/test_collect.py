@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -11,6 +12,8 @@ import pytest
 
 from bough.errors import Conflict, CorruptLog
 from bough.files import FileStore, collect, entries, inspect_files, look, read, repair_files, write
+from bough.files.pack import PackWriter
+from bough.files.store import MAX_SMALL_PACKS
 
 
 def keep(file_store: FileStore, folder: Path, *paths: str) -> str:
@@ -99,6 +102,34 @@ def test_steps_that_change_one_file_cost_little(file_store: FileStore, folder: P
         keep(file_store, folder, "1/1")
     after = sum(path.stat().st_size for path in file_store.packs.folder.iterdir())
     assert after - before < 30 * 6_000
+
+
+def test_joining_leaves_a_large_pack_until_the_others_have_grown(
+    file_store: FileStore, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two hundred steps of one file write each object about twice, not the whole workspace every fifty steps."""
+    (folder / "many").mkdir()
+    for number in range(400):
+        (folder / f"many/{number}").write_bytes(os.urandom(2048))
+    keep(file_store, folder)
+    (large,) = file_store.packs.folder.glob("*.pack")
+    written = 0
+    add = PackWriter.add
+
+    def count_added(self: PackWriter, oid: bytes, packed: bytes) -> None:
+        nonlocal written
+        written += 1
+        add(self, oid, packed)
+
+    monkeypatch.setattr(PackWriter, "add", count_added)
+    (folder / "d").mkdir()
+    for number in range(200):
+        (folder / "d/changing").write_bytes(number.to_bytes(4, "big"))
+        keep(file_store, folder, "d/changing")
+    packs = list(file_store.packs.folder.glob("*.pack"))
+    assert large in packs
+    assert len(packs) <= MAX_SMALL_PACKS + 2
+    assert written <= 200 * 3 * 4, "three objects a step, each joined a few times"
 
 
 def _damage_content(pack: Path) -> None:

@@ -6,7 +6,7 @@ import hashlib
 import os
 import shutil
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
@@ -16,7 +16,7 @@ from bough.errors import Unavailable
 from bough.files.index import FolderIndex
 from bough.files.lock import hold_lock, try_lock
 from bough.files.objects import Objects, Packs
-from bough.files.pack import TEMPORARY, write_durably
+from bough.files.pack import TEMPORARY, Pack, write_durably
 
 MAX_SMALL_PACKS: Final = 50
 """More packs than this below `SMALL_PACK_BYTES` are joined."""
@@ -246,8 +246,7 @@ class FileStore:
     def _join(self) -> None:
         # The caller holds the lock for itself, so nobody reads a pack that is removed here.
         small = [pack for pack in self.packs.list_packs() if pack.size_bytes < SMALL_PACK_BYTES]
-        size = 0
-        chosen = [pack for pack in small if (size := size + pack.size_bytes) < _MAX_JOINED_BYTES]
+        chosen = choose_joined(small)
         with Objects(self.packs, lambda: None, lambda: None, self.step) as objects:
             for pack in chosen:
                 for oid, _ in pack.list_ids():
@@ -285,3 +284,25 @@ class FileStore:
             hint="the folder of kept files must be readable and writable",
             details={"reason": f"the folder of kept files: {error.strerror}", "path": str(self.path)},
         )
+
+
+def choose_joined(packs: Iterable[Pack]) -> list[Pack]:
+    """Return the packs to join, so that each pack that remains is at least twice as large as all smaller ones.
+
+    A large pack is copied only when the smaller ones have grown to half its size. Otherwise a workspace of many files
+    would be written again at every joining, however little changed in between.
+    """
+    ordered = sorted(packs, key=lambda pack: pack.size_bytes)
+    count = len(ordered)
+    while count > 1 and ordered[count - 1].size_bytes >= 2 * ordered[count - 2].size_bytes:
+        count -= 1
+    if count < 2:
+        return []
+    size = sum(pack.size_bytes for pack in ordered[:count])
+    while count < len(ordered) and ordered[count].size_bytes < 2 * size:
+        size += ordered[count].size_bytes
+        count += 1
+    while size > _MAX_JOINED_BYTES:
+        count -= 1
+        size -= ordered[count].size_bytes
+    return ordered[:count]
