@@ -182,7 +182,8 @@ def _report(command: str, changes: FileChanges, *, next: str, dry_run: bool) -> 
     verb = "would be written" if dry_run else "written"
     count = len(changes.changes)
     summary = line(f"{count} {'file' if count == 1 else 'files'} {verb}") if count else line(("nothing to do", "dim"))
-    rows = [*(list_changes(changes) if count or changes.skipped else ()), summary]
+    has_failed = changes.check is not None and not changes.check.passed
+    rows = [] if has_failed else [*(list_changes(changes) if count or changes.skipped else ()), summary]
     if changes.check is not None:
         rows += _describe_check(changes.check)
     return Report(
@@ -190,7 +191,7 @@ def _report(command: str, changes: FileChanges, *, next: str, dry_run: bool) -> 
         data=changes.to_json(),
         blocks=rows,
         next=(next,) if count and not dry_run else (),
-        exit_code=0 if changes.check is None or changes.check.passed else 1,
+        exit_code=1 if has_failed else 0,
     )
 
 
