@@ -111,7 +111,7 @@ def try_stores(bough: Path, folder: Path) -> Iterator[str]:
         with closing(sqlite3.connect(store)) as connection:
             connection.executescript(dump.read_text("utf-8"))
         use = [bough, "--store", f"sqlite:///{store}", "--json"]
-        listed = subprocess.run([*use, "conv", "list"], env=env, capture_output=True, text=True, check=False)
+        listed = subprocess.run([*use, "conv", "list", "--all"], env=env, capture_output=True, text=True, check=False)
         ids = [item["id"] for item in json.loads(listed.stdout).get("data", {}).get("conversations", ())]
         if not ids:
             yield f"the store {dump.name} lists no conversations: {listed.stdout[:300]}"
