@@ -221,7 +221,8 @@ where c.id = %(id)s;
   and (%(project)s::text is null
        or %(project)s = (select t.project from conversation t where t.cid = coalesce(c.root, c.cid)))
   and (%(folder)s::text is null
-       or exists (select 1 from conversation t where t.cid in (c.cid, c.root)
+       or strpos(c.config, %(folder)s::text) > 0 or strpos(c.config, %(below_folder)s::text) > 0
+       or exists (select 1 from conversation t where t.cid = c.root
                   and (strpos(t.config, %(folder)s::text) > 0 or strpos(t.config, %(below_folder)s::text) > 0)))
   and (%(tags)s::text is null or case when {intact} then c.tags::jsonb @> %(tags)s::jsonb end)
   and (%(created_after)s::bigint is null or c.created >= %(created_after)s)

@@ -101,8 +101,8 @@ select {whole} from conversation c {related} where {named};
   and (:root is null or ifnull(c.root, c.cid) = (select t.cid from conversation t where t.id = :root))
   and (:project is null
        or :project = (select t.project from conversation t where t.cid = ifnull(c.root, c.cid)))
-  and (:folder is null
-       or exists (select 1 from conversation t where t.cid in (c.cid, c.root)
+  and (:folder is null or instr(c.config, :folder) or instr(c.config, :below_folder)
+       or exists (select 1 from conversation t where t.cid = c.root
                   and (instr(t.config, :folder) or instr(t.config, :below_folder))))
   and (:tags is null or case when {intact} then not exists (
         select 1 from json_each(:tags) w
