@@ -64,7 +64,7 @@ Report = Callable[[Any, BoughError], Awaitable[None]]
 
 
 @dataclass
-class _Running:
+class _SkillServer:
     """A server of a skill: how it is started, and its connection while it runs."""
 
     skill: Skill
@@ -114,9 +114,9 @@ class SkillServers(AbstractToolset[Any]):
         self._report = report
         self._env = os.environ if env is None else env
         self._trees = trees
-        self._started: dict[str, list[_Running]] = {}
+        self._started: dict[str, list[_SkillServer]] = {}
         self._names = ToolNames()
-        self._offered: dict[str, tuple[_Running, str, ToolsetTool[Any]]] = {}
+        self._offered: dict[str, tuple[_SkillServer, str, ToolsetTool[Any]]] = {}
         self._reported_limits: set[str] = set()
 
     @property
@@ -125,12 +125,12 @@ class SkillServers(AbstractToolset[Any]):
         return "skill-servers"
 
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
-        """Return the tools of the active skills' servers, starting those that are not running yet."""
+        """Return the tools of the active skills' servers, starting those that do not run yet."""
         tools: dict[str, ToolsetTool[Any]] = {}
         for name in sorted(self._active(ctx.deps)):
             if name in self._registry:
-                for running in await self._start_servers(name, ctx.deps):
-                    tools |= await self._list_tools(running, ctx)
+                for skill_server in await self._start_servers(name, ctx.deps):
+                    tools |= await self._list_tools(skill_server, ctx)
         return tools
 
     async def call_tool(
@@ -140,9 +140,9 @@ class SkillServers(AbstractToolset[Any]):
 
         A server that died is restarted, and the call repeated if the tool is annotated as read-only or idempotent.
         """
-        running, server_name, server_tool = self._offered[name]
+        skill_server, server_name, server_tool = self._offered[name]
         end_error: Exception | None = None
-        if _belongs_to(tool, running.toolset):
+        if _belongs_to(tool, skill_server.toolset):
             try:
                 return shorten_result(await server_tool.toolset.call_tool(server_name, tool_args, ctx, server_tool))
             except Exception as error:
@@ -151,11 +151,13 @@ class SkillServers(AbstractToolset[Any]):
                 end_error = error
         # The server died in this call or in a concurrent one. If in a concurrent one, this call was not sent, so it
         # can be sent to the new server, even if the tool must not run twice.
-        await self._restart(running, ctx.deps, cast("PrefixedToolset[Any]", tool.toolset).wrapped)
-        is_offered = name in await self._list_tools(running, ctx)
+        await self._restart(skill_server, ctx.deps, cast("PrefixedToolset[Any]", tool.toolset).wrapped)
+        is_offered = name in await self._list_tools(skill_server, ctx)
         if not is_offered or (end_error is not None and not _may_repeat(tool)):
             reason = f": {end_error}" if end_error else ""
-            raise ToolFailed(f"the MCP server {running.server.name!r} ended during the call{reason}") from end_error
+            raise ToolFailed(
+                f"the MCP server {skill_server.server.name!r} ended during the call{reason}"
+            ) from end_error
         _, server_name, server_tool = self._offered[name]
         return shorten_result(await server_tool.toolset.call_tool(server_name, tool_args, ctx, server_tool))
 
@@ -163,28 +165,28 @@ class SkillServers(AbstractToolset[Any]):
         """Stop every server. Idempotent."""
         # Emptied before the awaits, so that a concurrent second close does not stop the same servers.
         started, self._started = self._started, {}
-        for running in reversed([server for servers in started.values() for server in servers]):
-            await _stop(running)
+        for skill_server in reversed([server for servers in started.values() for server in servers]):
+            await _stop(skill_server)
 
-    async def _list_tools(self, running: _Running, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
+    async def _list_tools(self, skill_server: _SkillServer, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
         """Return the tools of a server under unique names; none if it does not run. Restarts it once if it fails."""
-        tools = running.prefix_tools()
+        tools = skill_server.prefix_tools()
         if tools is None:
             return {}
         try:
             server_tools = await tools.get_tools(ctx)
         except Exception as error:  # noqa: BLE001 - any failure of a foreign program is reported and affects no other server
-            await self._restart(running, ctx.deps, tools.wrapped, error)
-            restarted = running.prefix_tools()
+            await self._restart(skill_server, ctx.deps, tools.wrapped, error)
+            restarted = skill_server.prefix_tools()
             server_tools = {} if restarted is None else await restarted.get_tools(ctx)
-        server = f"{running.skill.name}/{running.server.name}"
+        server = f"{skill_server.skill.name}/{skill_server.server.name}"
         if len(server_tools) > MAX_TOOLS:
             await self._report_tool_limit(server, len(server_tools), ctx.deps)
             server_tools = {name: server_tools[name] for name in sorted(server_tools)[:MAX_TOOLS]}
         names = self._names.name_tools(server, server_tools)
         if (fault := self._names.find_fault(server, names)) is not None:
             await self._report(ctx.deps, fault)
-        self._offered |= {name: (running, own_name, server_tools[own_name]) for own_name, name in names.items()}
+        self._offered |= {name: (skill_server, own_name, server_tools[own_name]) for own_name, name in names.items()}
         return {name: _shorten_description(rename_tool(server_tools[tool], name)) for tool, name in names.items()}
 
     async def _report_tool_limit(self, server: str, count: int, deps: Any) -> None:
@@ -194,7 +196,7 @@ class SkillServers(AbstractToolset[Any]):
         message = f"the MCP server {server!r} has {count} tools, of which the first {MAX_TOOLS} by name are offered"
         await self._report(deps, LimitExceeded(message, hint="make it offer fewer tools, or split it into two servers"))
 
-    async def _start_servers(self, name: str, deps: Any) -> list[_Running]:
+    async def _start_servers(self, name: str, deps: Any) -> list[_SkillServer]:
         """Return the servers of an active skill, starting them on the first call."""
         if name not in self._started:
             self._started[name] = []
@@ -205,12 +207,12 @@ class SkillServers(AbstractToolset[Any]):
             except BoughError as error:
                 await self._report(deps, error)
                 return []
-            for running in planned:
-                self._started[name].append(running)
-                await self._start(running, deps)
+            for skill_server in planned:
+                self._started[name].append(skill_server)
+                await self._start(skill_server, deps)
         return self._started[name]
 
-    def _plan_servers(self, skill: Skill, snapshot: SkillSnapshot | None, deps: Any) -> list[_Running]:
+    def _plan_servers(self, skill: Skill, snapshot: SkillSnapshot | None, deps: Any) -> list[_SkillServer]:
         """Return the servers of a skill, each with how it is started: in the sandbox, or outside if a person permits.
 
         Raises:
@@ -223,7 +225,7 @@ class SkillServers(AbstractToolset[Any]):
         servers = {server.name: server for server in list_servers(skill, self._env, root=SKILL)}
         host_servers = list_servers(skill, self._env, root=folder) if grant.hosts else ()
         servers |= {server.name: server for server in host_servers if server.name in grant.hosts}
-        planned: list[_Running] = []
+        planned: list[_SkillServer] = []
         for server in servers.values():
             if server.transport != "stdio":
                 _check_address(skill, server, grant)
@@ -234,14 +236,16 @@ class SkillServers(AbstractToolset[Any]):
                 else partial(_make_sandbox_transport, skill, server, snapshot, grant.domains, deps)
             )
             mask = partial(_mask, getattr(deps, "mask", str), hide_values(server.env))
-            planned.append(_Running(skill, server, partial(_make_toolset, skill, server, transport), mask))
+            planned.append(_SkillServer(skill, server, partial(_make_toolset, skill, server, transport), mask))
         return planned
 
-    async def _start(self, running: _Running, deps: Any) -> None:
+    async def _start(self, skill_server: _SkillServer, deps: Any) -> None:
         """Start a server and set its toolset. A failure is reported, and the toolset stays None."""
         await asyncio.to_thread(import_module, "pydantic_ai.mcp")  # takes 0.7 s, and most runs do not need it
-        stderr = running.stderr = ServerStderr(f"{running.skill.name}/{running.server.name}", running.mask)
-        toolset = running.make(stderr)
+        stderr = skill_server.stderr = ServerStderr(
+            f"{skill_server.skill.name}/{skill_server.server.name}", skill_server.mask
+        )
+        toolset = skill_server.make(stderr)
         try:
             await toolset.__aenter__()
             await toolset.list_tools()
@@ -251,43 +255,49 @@ class SkillServers(AbstractToolset[Any]):
             lines = stderr.lines()
             last_line = f" ({lines[-1]})" if lines else ""
             stderr.close()
-            where = "its command or address" if running.server.transport != "stdio" else f"`{running.server.command}`"
+            where = (
+                "its command or address"
+                if skill_server.server.transport != "stdio"
+                else f"`{skill_server.server.command}`"
+            )
             await self._report(
                 deps,
                 ConnectError(
-                    f"the MCP server {running.server.name!r} of the skill {running.skill.name!r} cannot be started: "
-                    f"{error}{last_line}",
+                    f"the MCP server {skill_server.server.name!r} of the skill {skill_server.skill.name!r} "
+                    f"cannot be started: {error}{last_line}",
                     hint=f"check {where}; it runs in the sandbox unless `bough skills trust --host-servers` names it",
                 ),
             )
             return
-        running.toolset = toolset
+        skill_server.toolset = toolset
 
     async def _restart(
-        self, running: _Running, deps: Any, dead: AbstractToolset[Any], error: Exception | None = None
+        self, skill_server: _SkillServer, deps: Any, dead: AbstractToolset[Any], error: Exception | None = None
     ) -> None:
         """Restart a dead server, unless another call has done so. If it dies again, report it and omit it."""
         # Compared under the lock: several calls may notice that the server died, but only one may restart it.
-        async with running.restarting:
-            if running.toolset is not dead:
+        async with skill_server.restarting:
+            if skill_server.toolset is not dead:
                 return
-            running.deaths += 1
-            await _stop(running)
-            if running.deaths == 1:
-                await self._start(running, deps)
+            skill_server.deaths += 1
+            await _stop(skill_server)
+            if skill_server.deaths == 1:
+                await self._start(skill_server, deps)
                 return
         reason = f": {error}" if error else ""
-        message = f"the MCP server {running.server.name!r} of the skill {running.skill.name!r} ended again{reason}"
+        message = (
+            f"the MCP server {skill_server.server.name!r} of the skill {skill_server.skill.name!r} ended again{reason}"
+        )
         await self._report(deps, ConnectError(message, hint="it is omitted until the end of the conversation"))
 
 
-async def _stop(running: _Running) -> None:
-    toolset, running.toolset = running.toolset, None
+async def _stop(skill_server: _SkillServer) -> None:
+    toolset, skill_server.toolset = skill_server.toolset, None
     if toolset is not None:
         with suppress(Exception):  # the server has ended, even if closing it failed
             await toolset.__aexit__(None, None, None)
-    if running.stderr is not None:
-        running.stderr.close()
+    if skill_server.stderr is not None:
+        skill_server.stderr.close()
 
 
 def _mask(mask_secrets: Callable[[str], str], mask_env: Callable[[str], str], text: str) -> str:
@@ -301,7 +311,7 @@ def is_closed(error: BaseException) -> bool:
 
 
 def _belongs_to(tool: ToolsetTool[Any], toolset: AbstractToolset[Any] | None) -> bool:
-    """Whether a tool that `_list_tools` returned belongs to the server that is running now."""
+    """Whether a tool that `_list_tools` returned belongs to the present process of its server."""
     return cast("PrefixedToolset[Any]", tool.toolset).wrapped is toolset
 
 

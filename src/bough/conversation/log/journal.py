@@ -44,7 +44,7 @@ class Journal:
         *,
         secrets: Secrets | None = None,
         fold: Fold | None = None,
-        after: Staging | None = None,
+        predecessor: Staging | None = None,
     ) -> None:
         self.secrets = secrets or Secrets()
         self.store = store
@@ -53,17 +53,17 @@ class Journal:
         self._streams: dict[tuple[str, str | None], tuple[MaskStream, Delta]] = {}
         self._streamed_response: UUID | None = None
         self._streamed_lengths: dict[tuple[str, str | None], int] = {}
-        self._bind(cid, after=after)
+        self._bind(cid, predecessor=predecessor)
 
-    def _bind(self, cid: UUID, *, after: Staging | None = None) -> None:
+    def _bind(self, cid: UUID, *, predecessor: Staging | None = None) -> None:
         """Use the log of a conversation, with new listeners and a new write buffer.
 
         Args:
-            after: The write buffer of a log that shares the kept states up to the present position.
+            predecessor: The write buffer of a log that shares the kept states up to the present position.
         """
         self.cid = cid
         self._listeners = Listeners(cid)
-        self._staging = Staging(self.store, cid, self._fold, self._listeners, after=after)
+        self._staging = Staging(self.store, cid, self._fold, self._listeners, predecessor=predecessor)
         self.listeners = self._listeners.listeners
 
     @cached_property
@@ -238,10 +238,12 @@ class Journal:
         most about `STEP`, plus the events of one response.
         """
         if self.state.head == at == self.durable:
-            return Journal(self.store, self.cid, secrets=self.secrets, fold=self._fold.copy(), after=self._staging)
+            return Journal(
+                self.store, self.cid, secrets=self.secrets, fold=self._fold.copy(), predecessor=self._staging
+            )
         state = self._fold.find_checkpoint(at)
-        fold, after = (Fold(), None) if state is None else (Fold(state.copy()), self._staging)
-        new = Journal(self.store, self.cid, secrets=self.secrets, fold=fold, after=after)
+        fold, predecessor = (Fold(), None) if state is None else (Fold(state.copy()), self._staging)
+        new = Journal(self.store, self.cid, secrets=self.secrets, fold=fold, predecessor=predecessor)
         await new._staging.catch_up(at)
         return new
 
@@ -271,7 +273,7 @@ class Journal:
             events: The events of the fork after the cut, if only the caller has written to it; None reads them from the
                 store.
         """
-        self._bind(cid, after=self._staging)
+        self._bind(cid, predecessor=self._staging)
         if events is None:
             await self.catch_up()
         for event in events or ():

@@ -327,14 +327,14 @@ class StateWriter:
         erasure_token: The erasure token of the log when the fold began; None until it is known.
     """
 
-    def __init__(self, store: EventStore, cid: UUID, *, after: StateWriter | None = None) -> None:
-        """Create the writer. `after` is the writer of a log that shares all kept states up to the present position."""
+    def __init__(self, store: EventStore, cid: UUID, *, predecessor: StateWriter | None = None) -> None:
+        """Create the writer. `predecessor` is the writer of a log that shares all kept states so far."""
         self._store = store
         self._cid = cid
-        self._written_head = 0 if after is None else after._written_head
-        self._has_stopped = False if after is None else after._has_stopped
-        self._task: asyncio.Task[None] | None = None if after is None else after._task
-        self.erasure_token: str | None = None if after is None else after.erasure_token
+        self._written_head = 0 if predecessor is None else predecessor._written_head
+        self._has_stopped = False if predecessor is None else predecessor._has_stopped
+        self._task: asyncio.Task[None] | None = None if predecessor is None else predecessor._task
+        self.erasure_token: str | None = None if predecessor is None else predecessor.erasure_token
 
     def skip(self, head: int) -> None:
         """Skip states of at most `head` events, which are stored already."""

@@ -270,6 +270,7 @@ class _TurnReader:
         )
 
     def _apply_changes(self, event: StateChanged) -> None:
+        """Add the marks of outcomes, the status and the reason that a `StateChanged` records."""
         marks: JsonObject = event.changes.get("recorded", {})
         for id, mark in marks.items():
             # The latest call with that id: some models use an id again in another response.

@@ -57,13 +57,13 @@ class Staging:
     """
 
     def __init__(
-        self, store: EventStore, cid: UUID, fold: Fold, listeners: Listeners, *, after: Staging | None = None
+        self, store: EventStore, cid: UUID, fold: Fold, listeners: Listeners, *, predecessor: Staging | None = None
     ) -> None:
         self._store = store
         self._cid = cid
         self._fold = fold
         self._listeners = listeners
-        self._states = StateWriter(store, cid, after=None if after is None else after._states)
+        self._states = StateWriter(store, cid, predecessor=None if predecessor is None else predecessor._states)
         self.watchers: list[Callable[[Event], None]] = []
         self._batches: deque[WriteBatch] = deque()
         self._write_task: asyncio.Task[None] | None = None

@@ -145,12 +145,12 @@ class Judge:
     async def _vote(
         self, case: JudgedCase, rubrics: Sequence[Rubric], vote: int, id: UUID, host: ConversationHost, folder: Path
     ) -> tuple[Ballot, Any]:
-        """Ask the judge, and once more for missing verdicts; return (ballot by rubric id, usage)."""
+        """Ask the judge, and ask once more for missing verdicts. Returns (ballot by rubric id, usage)."""
         # Each vote uses a different order, so that a position bias does not decide. Neutral ids hide hints in names.
         rotated = [*rubrics[vote % len(rubrics) :], *rubrics[: vote % len(rubrics)]]
         rubrics_by_alias = {f"r{number}": rubric for number, rubric in enumerate(rotated, 1)}
         anonymous = [Rubric(alias, rubric.property) for alias, rubric in rubrics_by_alias.items()]
-        # A new nonce for each vote, so that the judged data cannot contain the tag that closes their block.
+        # A new nonce for each vote, so that the judged data cannot contain the tag that closes its block.
         message = quote_case(
             case.trace, anonymous, nonce=secrets.token_hex(16), files=case.files, expected=case.expected or None
         )
