@@ -89,7 +89,7 @@ class RemoteAgents(AbstractToolset[ToolContext]):
             if card is None:
                 continue
             name = _make_unique(_make_tool_name(str(card.get("name") or client.config.name)), tools)
-            tools[name] = _make_tool(_RemoteAgent(name, _describe(card), client))
+            tools[name] = _make_tool(_RemoteAgent(name, _describe_agent(card), client))
         return FunctionToolset(list(tools.values()))
 
     async def _read_card(self, client: A2AClientExtended, deps: ToolContext) -> JsonObject | None:
@@ -157,12 +157,12 @@ def _read_result(task: JsonObject) -> Any:
     return "\n".join(str(part.get("text") or part.get("data") or part.get("url") or "") for part in parts)
 
 
-def _describe(card: JsonObject) -> str:
+def _describe_agent(card: JsonObject) -> str:
     """Return the tool description of a remote agent: its card, truncated, and how to answer its questions."""
     skills = [f"- {skill.get('name', '')}: {skill.get('description', '')}" for skill in card.get("skills", [])]
     text = "\n".join([str(card.get("description") or "A remote agent."), *skills])
     truncated = text.encode("utf-8", "replace")[:MAX_CARD_BYTES].decode("utf-8", "ignore")
-    return f"{truncated}\nWhen it answers with a question, call it again with that task_id and the answer as prompt."
+    return f"{truncated}\nIf the result has a question, call this tool again with its task_id and your reply as prompt."
 
 
 def _make_tool_name(name: str) -> str:

@@ -65,7 +65,7 @@ def open_registry(
 
 
 _RETRIES = 100
-"""PydanticAI's limit on consecutive invalid calls. It is high, because the conversation's own limits are to apply."""
+"""PydanticAI's limit on consecutive invalid calls. It is high, so that the conversation's own limits apply first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,8 +78,8 @@ class Blueprint:
             so that its prompt stays byte-identical.
         servers: The MCP servers of the skills; closed by `aclose`.
         paths: Finds the skills that touched files activate.
-        pool: Runs `own_servers`; closed by `aclose` if `owns_pool`.
-        own_servers: The MCP servers of the spec.
+        pool: Runs `spec_servers`; closed by `aclose` if `owns_pool`.
+        spec_servers: The MCP servers of the spec.
         remote: The remote agents of the spec; closed by `aclose`.
         owns_pool: Whether this blueprint created the pool.
     """
@@ -91,7 +91,7 @@ class Blueprint:
     servers: SkillServers
     paths: PathSkillIndex
     pool: McpPool
-    own_servers: AgentServers
+    spec_servers: AgentServers
     remote: RemoteAgents
     owns_pool: bool
 
@@ -113,7 +113,7 @@ class Blueprint:
             servers=_make_skill_servers(registry),
             paths=PathSkillIndex(registry),
             pool=server_pool,
-            own_servers=AgentServers(spec.mcp_servers, pool=server_pool, report=_report_error),
+            spec_servers=AgentServers(spec.mcp_servers, pool=server_pool, report=_report_error),
             remote=RemoteAgents(spec.a2a_clients, report=_report_error),
             owns_pool=pool is None,
             instructions=_render_instructions(spec, toolset),
@@ -135,7 +135,7 @@ class Blueprint:
             # Never shared: a skill's server has the workspace and the secrets of the conversation that started it.
             servers=_make_skill_servers(self.registry),
             pool=server_pool,
-            own_servers=AgentServers(spec.mcp_servers, pool=server_pool, report=_report_error),
+            spec_servers=AgentServers(spec.mcp_servers, pool=server_pool, report=_report_error),
             remote=RemoteAgents(spec.a2a_clients, report=_report_error),
             owns_pool=pool is None,
         )
@@ -153,7 +153,7 @@ class Blueprint:
         """
         spec_tools = {tool.name if isinstance(tool, Tool) else tool.__name__ for tool in self.spec.tools}
         toolsets: list[AbstractToolset[Any]] = [*self._toolsets(), *self.spec.toolsets]
-        toolsets += [self.own_servers] if self.spec.mcp_servers else []
+        toolsets += [self.spec_servers] if self.spec.mcp_servers else []
         toolsets += [self.remote] if self.spec.a2a_clients else []
         if self.spec.agent is not None:
             toolsets += self.spec.agent.toolsets
@@ -220,7 +220,7 @@ class Blueprint:
         toolsets = [
             *self._toolsets(),
             *spec_toolsets,
-            *([self.own_servers] if spec.mcp_servers else []),
+            *([self.spec_servers] if spec.mcp_servers else []),
             *([self.remote] if spec.a2a_clients else []),
             *([] if self.toolset is None else [self.servers]),
         ]
@@ -249,9 +249,9 @@ class Blueprint:
 
     def _capabilities(self, context: ToolContext | None = None) -> list[AbstractCapability[Any]]:
         """Return the capabilities that examine the files that tools touch; the first one is the outermost."""
-        paths = [PathSkills(self.paths, context)] if self.paths.names else []
+        path_capabilities = [PathSkills(self.paths, context)] if self.paths.names else []
         # `RuleWatch` is inside: it must record changed rule files before `PathSkills` activates any of them.
-        return [*paths, *([RuleWatch(context)] if _follows_rules(self.spec) else [])]
+        return [*path_capabilities, *([RuleWatch(context)] if _follows_rules(self.spec) else [])]
 
 
 def _follows_rules(spec: AgentSpec) -> bool:
@@ -329,7 +329,7 @@ class BlueprintCache:
     def recheck_every(self, seconds: float) -> BlueprintCache:
         """Return a view of this cache that discovers the skills of an entry at most every `seconds`.
 
-        So its skills may be that old, unless `changed_rules` is not empty.
+        So its skills may be that old. If `changed_rules` is not empty, they are always discovered again.
         """
         view = BlueprintCache(self._pool, size=self._size, monotonic=self._monotonic)
         # The same dictionary, so that both use the same blueprints, and `size` limits their total.

@@ -99,7 +99,7 @@ class ToolContext:
     def wrote(self, path: str) -> None:
         """Report a file that the running call wrote, by its path relative to the workspace.
 
-        A tool whose metadata has `"writes": "told"` must report every file; only these are looked at after the call.
+        A tool whose metadata has `"writes": "told"` must report every file; only these are examined after the call.
         """
         report_path(path)
 

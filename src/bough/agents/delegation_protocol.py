@@ -32,7 +32,7 @@ class Asking(NamedTuple):
         lease: The lease under which the conversation runs; None outside a run.
         rules: Its current rules, by the names of `GivenRules`; they also restrict the child.
         bounds: The limits that it shares with all tasks below it: its own limits, then those of its ancestors.
-        readonly: Whether its workspace is read-only; if so, also for a child that shares the workspace.
+        readonly: Whether its workspace is read-only; it is then also read-only for a child that shares it.
         changed_rules: Digests of rule files that its tools wrote; its children do not follow these rules either.
         unreported: Ids of tasks whose end was not reported to it yet: background tasks, and tasks of interrupted calls.
     """
@@ -109,7 +109,7 @@ class SharedBound(NamedTuple):
     level: int = 0
 
     def to_json(self) -> JsonObject:
-        """Return the limits as JSON, as recorded in the first `TaskChanged` of a task."""
+        """Return the bound as JSON: the form that the first `TaskChanged` of a task records."""
         return {
             "conversation": str(self.conversation),
             "limits": self.limits.to_json(),
@@ -119,7 +119,7 @@ class SharedBound(NamedTuple):
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> SharedBound:
-        """Return the limits from the JSON of `to_json`."""
+        """Return the bound from the JSON of `to_json`."""
         spent_at_start = Spent(Usage.model_validate(value["spent"]["usage"]), int(value["spent"]["tasks"]))
         return cls(UUID(value["conversation"]), limits_from_json(value["limits"]), spent_at_start, int(value["level"]))
 
@@ -194,12 +194,12 @@ class Delegation(Protocol):
     async def run(
         self, conversation: UUID, message: str | None, key: str, check: JsonObject | None, *, queue: str | None = None
     ) -> Child:
-        """Run a conversation as a task and return when it ends or asks for input. Cancelled, it pauses the run.
+        """Run a conversation as a task and return when it ends or asks for input. Cancelling pauses the run.
 
         Args:
             message: The message to send; None continues the conversation without one.
-            key: Identifies the task: a repeated call with the same key returns the same task, or, if that failed or
-                was cancelled, continues its conversation in a new one.
+            key: Identifies the task: a repeated call with the same key returns the same task. If that task failed or
+                was cancelled, the call continues its conversation in a new task.
             check: A command that judges the files when the agent has finished, before the task is completed.
             queue: Where the task waits; None for the agent's queue.
 
@@ -228,7 +228,7 @@ class CallWaits(Exception):
 
 
 class RunStopped(Exception):
-    """Raised by a tool if the run has failed, not the call. The call remains open and is run again later.
+    """Raised by a tool if the whole run has failed. The call remains open and is run again later.
 
     Args:
         error: The error that ends the run.

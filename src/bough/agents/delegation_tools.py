@@ -76,7 +76,7 @@ async def delegate(ctx: Run, agent_name: str, prompt: str) -> ToolReturn:
         result = child.result if child.data is None else child.data
         if child.workspace is not None:
             result = {"result": result, **_describe_folder(child)}
-        return _report(result, (child,))
+        return _make_tool_return(result, (child,))
     failure: JsonObject = {
         "task_id": child.task_id,
         "state": child.state,
@@ -103,9 +103,9 @@ async def wait(ctx: Run, timeout: float = 120) -> ToolReturn:
         running = [child for child in children if not child.is_ended and not child.is_asking]
         if running and len(running) < len(children) and not any(child.is_ended for child in children):
             # The first wait returns at once while a task asks for input. So wait again, only for the running tasks.
-            remaining = asking._replace(unreported=tuple(child.task_id for child in running))
+            running_only = asking._replace(unreported=tuple(child.task_id for child in running))
             ended_or_running = await delegation.wait(
-                remaining, None, max(0.0, timeout - (time.monotonic() - started_at))
+                running_only, None, max(0.0, timeout - (time.monotonic() - started_at))
             )
             children = (*(child for child in children if child.is_asking), *ended_or_running)
     ended = [child for child in children if child.is_ended]
@@ -113,10 +113,10 @@ async def wait(ctx: Run, timeout: float = 120) -> ToolReturn:
     running = [child for child in children if not child.is_ended and not child.is_asking]
     if asking_children and not ended and not running:
         raise _make_waiting_call(asking_children[0])
-    max_bytes_each = SHARED_BYTES // max(len(ended) + len(asking_children), 1)
+    max_bytes_per_child = SHARED_BYTES // max(len(ended) + len(asking_children), 1)
     states: JsonObject = {
-        "finished": [describe_child(child, max_bytes=max_bytes_each) for child in ended],
-        "waiting_for_answer": [describe_child(child, max_bytes=max_bytes_each) for child in asking_children],
+        "finished": [describe_child(child, max_bytes=max_bytes_per_child) for child in ended],
+        "waiting_for_answer": [describe_child(child, max_bytes=max_bytes_per_child) for child in asking_children],
         "running": [
             {
                 "task_id": child.task_id,
@@ -129,21 +129,21 @@ async def wait(ctx: Run, timeout: float = 120) -> ToolReturn:
         ],
         "timed_out": bool(running) and not ended,
     }
-    return _report(states, ended)
+    return _make_tool_return(states, ended)
 
 
 async def get_task_result(ctx: Run, task_id: str) -> ToolReturn:
     """Return the state of a task, with its whole result. `task_id` may be its first 8 characters."""
     with _convert_errors():
         child = await _require_delegation(ctx).result(_describe_caller(ctx), task_id)
-    return _report(describe_child(child, max_bytes=WHOLE_BYTES), (child,))
+    return _make_tool_return(describe_child(child, max_bytes=WHOLE_BYTES), (child,))
 
 
 async def cancel_task(ctx: Run, task_id: str) -> ToolReturn:
     """Cancel a task whose result is no longer needed. `task_id` may be its first 8 characters."""
     with _convert_errors():
         child = await _require_delegation(ctx).cancel(_describe_caller(ctx), task_id)
-    return _report(describe_child(child, max_bytes=WHOLE_BYTES), (child,))
+    return _make_tool_return(describe_child(child, max_bytes=WHOLE_BYTES), (child,))
 
 
 async def ask(ctx: Run, question: str, choices: list[str] | None = None) -> str:
@@ -216,7 +216,7 @@ def _describe_folder(child: Child) -> JsonObject:
     return {} if child.workspace is None else {"workspace": child.workspace}
 
 
-def _report(value: Json, children: Sequence[Child]) -> ToolReturn:
+def _make_tool_return(value: Json, children: Sequence[Child]) -> ToolReturn:
     """Return a tool result with the ids of the ended tasks in its metadata, so that no end is reported twice."""
     ended = [child.task_id for child in children if child.is_ended]
     return ToolReturn(value, metadata={"tasks": ended})

@@ -118,13 +118,13 @@ _UNCHECKED = _Unchecked()
 
 def _convert_validation_error(error: ValidationError, fields: Sequence[str]) -> InvalidInput:
     """Return the first mistake in an agent's fields as an error with a hint."""
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    field = ".".join(map(str, first["loc"]))
-    if first["type"] == "extra_forbidden":
+    first_error = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    field = ".".join(map(str, first_error["loc"]))
+    if first_error["type"] == "extra_forbidden":
         similar_fields = get_close_matches(field, fields, 1)
         hint = f"did you mean `{similar_fields[0]}`?" if similar_fields else f"known fields: {', '.join(fields)}"
         return InvalidInput(f"an agent has no field {field!r}", hint=hint)
-    text = first["msg"].removeprefix("Value error, ")
+    text = first_error["msg"].removeprefix("Value error, ")
     return InvalidInput(f"AgentSpec.{field}: {text}" if field else text, hint="fix this value")
 
 
@@ -304,7 +304,7 @@ class AgentSpec(BaseModel, Generic[T]):
 
     @model_validator(mode="before")
     @classmethod
-    def _with_model_of_agent(cls, data: Any) -> Any:
+    def _adopt_agent_fields(cls, data: Any) -> Any:
         if not isinstance(data, dict):
             return data  # pydantic reports a value that is not a mapping
         data = cast("dict[str, Any]", data)
@@ -335,7 +335,7 @@ class AgentSpec(BaseModel, Generic[T]):
         return None if value is None else tuple(cast("list[Any]", value))
 
     @model_validator(mode="after")
-    def _fits(self) -> AgentSpec:
+    def _check_spec(self) -> AgentSpec:
         if self.executor is not None and not hasattr(self.executor, "execute"):
             raise InvalidInput("the executor has no method `execute`", hint="for example LocalSandboxCodeExecutor()")
         # `model_fields_set`, because `system_prompt` also has a value, its default, if only a path is set.

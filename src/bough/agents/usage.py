@@ -40,7 +40,7 @@ class UsageMeter:
         self._last_counts = _list_counts(RunUsage())
 
     def begin(self, usage: RunUsage) -> None:
-        """Start measuring. To be called after the responses were recorded, and before tools run."""
+        """Start measuring. Call it after the responses are recorded and before tools run."""
         self._last_counts = _list_counts(usage)
 
     def take(self, usage: RunUsage) -> Usage | None:
@@ -138,7 +138,7 @@ _TOKENS_PER_FILE = 2_000
 def estimate_input_tokens(messages: Sequence[ModelMessage], parameters: ModelRequestParameters | None = None) -> int:
     """Return how many input tokens a request may use. O(parts) of its messages.
 
-    Texts count a token for three bytes, which is more than most texts have; an image or a document counts 2,000.
+    A text counts as one token for three bytes, more than most texts have; an image or a document counts as 2,000.
 
     Args:
         parameters: The instructions and the tools of the request.
@@ -147,28 +147,28 @@ def estimate_input_tokens(messages: Sequence[ModelMessage], parameters: ModelReq
     if parameters is not None:
         texts += [str(part.content) for part in parameters.instruction_parts or ()]
         texts += [f"{tool.description}{tool.parameters_json_schema}" for tool in parameters.function_tools]
-    tokens = sum(_count_text(text) for text in texts)
-    return tokens + sum(_count_part(part) for message in messages for part in message.parts)
+    tokens = sum(_estimate_text_tokens(text) for text in texts)
+    return tokens + sum(_estimate_part_tokens(part) for message in messages for part in message.parts)
 
 
-def _count_text(text: str) -> int:
+def _estimate_text_tokens(text: str) -> int:
     return _TOKENS_PER_PART + len(text.encode("utf-8", "replace")) // _BYTES_PER_TOKEN
 
 
-def _count_part(part: Any) -> int:
+def _estimate_part_tokens(part: Any) -> int:
     if isinstance(part, BaseToolCallPart):
-        return _count_text(part.args_as_json_str())
+        return _estimate_text_tokens(part.args_as_json_str())
     content = getattr(part, "content", None)
     if isinstance(content, str) or content is None:
-        return _count_text(content or "")
+        return _estimate_text_tokens(content or "")
     items = cast("Sequence[Any]", content) if isinstance(content, list | tuple) else [content]
-    return sum(_count_item(item) for item in items)
+    return sum(_estimate_item_tokens(item) for item in items)
 
 
-def _count_item(item: Any) -> int:
+def _estimate_item_tokens(item: Any) -> int:
     if isinstance(item, BinaryContent | FileUrl):
         return _TOKENS_PER_FILE
-    return _count_text(item if isinstance(item, str) else json.dumps(item, default=str))
+    return _estimate_text_tokens(item if isinstance(item, str) else json.dumps(item, default=str))
 
 
 def _list_counts(usage: RunUsage) -> dict[str, int]:

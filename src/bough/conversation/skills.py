@@ -18,7 +18,7 @@ from bough.errors import BoughError
 from bough.events.model import Event, SkillActivated
 from bough.skills import SkillRegistry, TriggerIndex, TriggerMatch
 from bough.skills.match.activation import activate_matches, make_count_error
-from bough.skills.match.inputs import list_inputs, missing_inputs, parse_pairs
+from bough.skills.match.inputs import list_inputs, list_missing_inputs, parse_pairs
 from bough.skills.match.triggers import match_withheld
 
 
@@ -89,7 +89,7 @@ def _add_answered_task(
         inputs = list_inputs(registry.get(name))
     except BoughError:  # the skill is no longer usable, so its task does not continue
         return matches
-    missing = missing_inputs(inputs, earlier_inputs)
+    missing = list_missing_inputs(inputs, earlier_inputs)
     pairs = parse_pairs(text, [skill_input for skill_input in inputs if skill_input.name in missing])
     if not pairs:
         return matches

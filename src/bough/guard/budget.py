@@ -321,7 +321,7 @@ class Hold(NamedTuple):
 
 
 async def record_budgets(store: EventStore, budgets: Sequence[Budget]) -> None:
-    """Record the budgets that do not exist in a store. One transaction.
+    """Add budgets to a store, unless it already has them. One transaction.
 
     Raises:
         NotFound: A budget without bounds does not exist.
@@ -330,16 +330,16 @@ async def record_budgets(store: EventStore, budgets: Sequence[Budget]) -> None:
     if not budgets:
         return
 
-    def change(tables: Tables) -> None:
+    def add(tables: Tables) -> None:
         for budget in budgets:
             if budget.bounds:
                 tables.run("budget.create", **budget._columns)  # pyright: ignore[reportPrivateUsage]
             _require_same(budget, read_account(tables, budget.id))
 
     if any(budget.bounds for budget in budgets):
-        await store.transaction(BUDGETS, change)
+        await store.transaction(BUDGETS, add)
     else:
-        await store.transaction(BUDGETS, change, read_only=True)
+        await store.transaction(BUDGETS, add, read_only=True)  # only checks that all of them exist
 
 
 async def check_budgets(store: EventStore, budgets: Sequence[Budget]) -> None:

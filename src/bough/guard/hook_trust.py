@@ -135,7 +135,7 @@ def trust_hooks(
         if not hook_file.is_unchanged():
             raise Conflict(f"{hook_file.project / hook_file.name} changed while it was being read", hint="try again")
     digests = {key: hook_file.digest for key, hook_file in by_key.items()}
-    trust.trust(project, also=digests, skills={}, programs=programs)
+    trust.trust(project, other_files=digests, skills={}, programs=programs)
     return tuple(by_key)
 
 

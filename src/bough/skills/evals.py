@@ -85,11 +85,11 @@ def _read_json(folder: Path, name: str, notes: list[Diagnostic]) -> Any:
     try:
         return json.loads(read_resource(folder, name, max_bytes=4 << 20))
     except (ValueError, RecursionError) as error:
-        notes.append(_fault(folder, name, "evals-not-json", f"is not JSON: {error}"))
+        notes.append(_make_fault(folder, name, "evals-not-json", f"is not JSON: {error}"))
     except LimitExceeded:
-        notes.append(_fault(folder, name, "evals-too-long", "is longer than 4 MB"))
+        notes.append(_make_fault(folder, name, "evals-too-long", "is longer than 4 MB"))
     except BoughError as error:
-        notes.append(_fault(folder, name, "evals-unreadable", error.message))
+        notes.append(_make_fault(folder, name, "evals-unreadable", error.message))
     return None
 
 
@@ -99,17 +99,17 @@ def _read_cases(skill: Skill, folder: Path, notes: list[Diagnostic]) -> list[Eva
     if data is None:
         return []
     if not isinstance(data, Mapping) or not isinstance(cast("Mapping[str, Any]", data).get("evals"), list):
-        notes.append(_fault(folder, EVALS, "evals-shape", 'is not {"skill_name": …, "evals": […]}'))
+        notes.append(_make_fault(folder, EVALS, "evals-shape", 'is not {"skill_name": …, "evals": […]}'))
         return []
     content = cast("Mapping[str, Any]", data)
     if content.get("skill_name", skill.name) != skill.name:
         message = f"is for the skill {str(content['skill_name'])[:80]!r}, not {skill.name!r}"
-        notes.append(_fault(folder, EVALS, "evals-skill-name", message, "warning"))
+        notes.append(_make_fault(folder, EVALS, "evals-skill-name", message, "warning"))
     cases = [_read_case(number, item, folder, notes) for number, item in enumerate(content["evals"], 1)]
     valid_cases = [case for case in cases if case is not None]
     for case_id, count in Counter(case.id for case in valid_cases).items():
         if count > 1:
-            notes.append(_fault(folder, EVALS, "evals-duplicate-id", f"has the id {case_id!r} twice"))
+            notes.append(_make_fault(folder, EVALS, "evals-duplicate-id", f"has the id {case_id!r} twice"))
     return valid_cases
 
 
@@ -118,18 +118,18 @@ def _read_case(number: int, item: Any, folder: Path, notes: list[Diagnostic]) ->
     entry = cast("Mapping[str, Any]", item if isinstance(item, Mapping) else {})
     prompt = entry.get("prompt")
     if not isinstance(prompt, str) or not prompt.strip():
-        notes.append(_fault(folder, EVALS, "evals-prompt", f"eval {number} has no `prompt`"))
+        notes.append(_make_fault(folder, EVALS, "evals-prompt", f"eval {number} has no `prompt`"))
         return None
     expected = entry.get("expected_output", "")
     if not isinstance(expected, str):
-        notes.append(_fault(folder, EVALS, "evals-shape", f"`expected_output` of eval {number} is not text"))
+        notes.append(_make_fault(folder, EVALS, "evals-shape", f"`expected_output` of eval {number} is not text"))
         expected = ""
     files = _read_texts(entry, "files", number, folder, notes)
     for name in files:
         try:
             resolve(folder, name)
         except BoughError as error:
-            notes.append(_fault(folder, EVALS, "evals-file", f"eval {number}: {error.message}"))
+            notes.append(_make_fault(folder, EVALS, "evals-file", f"eval {number}: {error.message}"))
     expectations = _read_texts(
         entry, "expectations" if "expectations" in entry else "assertions", number, folder, notes
     )
@@ -143,7 +143,7 @@ def _read_texts(
     items = cast("list[Any]", value) if isinstance(value, list) else []
     texts = tuple(item for item in items if isinstance(item, str))
     if not isinstance(value, list) or len(texts) < len(items):
-        notes.append(_fault(folder, EVALS, "evals-shape", f"`{field}` of eval {number} is not a list of texts"))
+        notes.append(_make_fault(folder, EVALS, "evals-shape", f"`{field}` of eval {number} is not a list of texts"))
     return texts
 
 
@@ -161,10 +161,12 @@ def _read_queries(folder: Path, name: str, notes: list[Diagnostic]) -> list[Trig
             queries.append(TriggerQuery(query, should_trigger, _SPLITS.get(name, "")))
         else:
             notes.append(
-                _fault(folder, name, "evals-query", f'entry {number} is not {{"query": …, "should_trigger": true}}')
+                _make_fault(
+                    folder, name, "evals-query", f'entry {number} is not {{"query": …, "should_trigger": true}}'
+                )
             )
     return queries
 
 
-def _fault(folder: Path, name: str, code: str, message: str, severity: Any = "error") -> Diagnostic:
+def _make_fault(folder: Path, name: str, code: str, message: str, severity: Any = "error") -> Diagnostic:
     return Diagnostic(code, severity, message, None, "", str(folder / name))

@@ -31,7 +31,7 @@ from bough.skills.trust.trust import SkillGrant, TrustStore, contains_code, read
 
 
 class SkillRegistry:
-    """Skills by name. Of skills with the same name, the first one found is used; each other gives a diagnostic.
+    """Skills by name. Of skills with the same name, the first one found is used; each of the others gives a diagnostic.
 
     Reading is safe for concurrent use, discovery is not.
 
@@ -321,12 +321,12 @@ class SkillRegistry:
     def _is_withheld(self, skill: SkillMetadata) -> bool:
         """Whether a skill may not be used in its current state. O(bytes) for a skill with code."""
         if skill.scope == "installed":
-            return skill.file in self._locked and not self._is_allowed(skill, _digest_current(skill))
+            return skill.file in self._locked and not self._is_allowed(skill, _compute_current_digest(skill))
         return (
             skill.scope == "project"
             and self._origin is not None
             and contains_code(skill.path)
-            and not self._is_allowed(skill, _digest_current(skill))
+            and not self._is_allowed(skill, _compute_current_digest(skill))
         )
 
     def _is_allowed(self, skill: SkillMetadata, digest: str) -> bool:
@@ -415,6 +415,7 @@ class _Origin:
     trust: TrustStore
 
     def find_grant(self, skill: SkillMetadata) -> SkillGrant | None:
+        """Return the grant for a skill: in the project, or in the folder below which a skill of the user was found."""
         project = self.workspace if skill.scope == "project" or not skill.source else Path(skill.source)
         try:
             return self.trust.find_grant(project, skill.path)
@@ -431,7 +432,7 @@ class _Origin:
 _MAX_CHANGES = 5
 
 
-def _digest_current(skill: SkillMetadata) -> str:
+def _compute_current_digest(skill: SkillMetadata) -> str:
     """Return the digest of a skill's current files; empty if they have faults."""
     tree = read_skill_tree(skill.path)
     return "" if tree.faults else tree.digest
@@ -458,8 +459,8 @@ def _is_text_only(folder: Path) -> bool:
     """Whether a skill has no files besides its instructions, so that it needs no snapshot."""
     try:
         with os.scandir(folder) as entries:
-            own_entries = [entry for entry in entries if entry.name not in EXCLUDED]
-            return all(is_skill_file(entry.name) and entry.is_file() for entry in own_entries)
+            relevant_entries = [entry for entry in entries if entry.name not in EXCLUDED]
+            return all(is_skill_file(entry.name) and entry.is_file() for entry in relevant_entries)
     except OSError:
         return True
 

@@ -12,7 +12,7 @@ import yaml
 
 from bough.agents.agent import get_agent
 from bough.agents.config.agents import AgentConfig, find_faults
-from bough.agents.config.code import project_configs
+from bough.agents.config.code import digest_project_configs
 from bough.agents.config.schema import json_schema
 from bough.agents.spec import AgentSpec
 from bough.errors import InvalidInput, NotFound, PermissionDenied, Unavailable
@@ -87,7 +87,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def trust(project: Path, settings: Settings) -> None:
-    TrustStore(settings.home).trust(project, also=project_configs(project))
+    TrustStore(settings.home).trust(project, other_files=digest_project_configs(project))
 
 
 def test_the_example_becomes_a_tree_of_agents(project: Path, settings: Settings) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from bough.skills import SkillMetadata, render_catalog
-from bough.skills.find.catalog import estimate_tokens, first_sentence
+from bough.skills.find.catalog import estimate_tokens, extract_first_sentence
 
 
 def skills(count: int, description: str = "Does a thing.") -> list[SkillMetadata]:
@@ -62,8 +62,8 @@ def test_schemas_are_in_the_budget_and_a_description_is_cut_at_a_word() -> None:
     assert all(len(line) < 1_100 for line in catalog.text.splitlines())
     assert catalog.text.count("word…") == 10
     assert not render_catalog(some, budget_tokens=500, schema_bytes=1_900).complete
-    assert first_sentence("Reads v1.2 files. Then more.") == "Reads v1.2 files."
-    assert len(first_sentence("x" * 500)) == 160
+    assert extract_first_sentence("Reads v1.2 files. Then more.") == "Reads v1.2 files."
+    assert len(extract_first_sentence("x" * 500)) == 160
 
 
 def test_what_a_model_may_not_load_is_not_shown() -> None:

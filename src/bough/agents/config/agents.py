@@ -148,16 +148,16 @@ class AgentConfig:
             Unavailable: An environment variable is not set.
         """
         entry = AgentEntry() if overrides and name not in self.config.agents else self.entry(name)
-        overridden = _normalize(overrides or {})
-        return self._make_fields(name, entry.model_copy(update=overridden), overridden)
+        overrides = _normalize(overrides or {})
+        return self._make_fields(name, entry.model_copy(update=overrides), overrides)
 
-    def _make_fields(self, name: str, entry: AgentEntry, overridden: Mapping[str, Any]) -> AgentFields:
+    def _make_fields(self, name: str, entry: AgentEntry, overrides: Mapping[str, Any]) -> AgentFields:
         key: Key = ("agents", name)
-        self._check_untrusted(entry, key, overridden)  # before any factory is called or any file read
+        self._check_untrusted(entry, key, overrides)  # before any factory is called or any file read
         values: dict[str, Any] = {"name": name, "description": entry.description}
         values |= self.model_fields(entry.model)
-        values |= self._make_prompt_fields(entry, key, overridden)
-        values |= self._make_skill_fields(entry, key, overridden)
+        values |= self._make_prompt_fields(entry, key, overrides)
+        values |= self._make_skill_fields(entry, key, overrides)
         values |= {
             "tools": self._make_tools(entry, key),
             "mcp_servers": tuple(self._make_server(server) for server in entry.mcp_servers),
@@ -173,7 +173,7 @@ class AgentConfig:
         }
         if entry.settings:
             values["settings"] = {**values.get("settings", {}), **entry.settings}
-        values |= {field: overridden[field] for field in ("executor",) if field in overridden}
+        values |= {field: overrides[field] for field in ("executor",) if field in overrides}
         sub_agents = [
             self._resolve_sub_agent(agent, (*key, "sub_agents", index)) for index, agent in enumerate(entry.sub_agents)
         ]
@@ -195,7 +195,7 @@ class AgentConfig:
             )
         return read_model(name, self.config, self.file, gate=self._gate, env=self.env)
 
-    def _check_untrusted(self, entry: AgentEntry, key: Key, overridden: Mapping[str, Any]) -> None:
+    def _check_untrusted(self, entry: AgentEntry, key: Key, overrides: Mapping[str, Any]) -> None:
         """Check that the agent's file may set its rules and its access, and use entries of other files.
 
         Raises:
@@ -210,17 +210,17 @@ class AgentConfig:
             "skill_roots": bool(entry.skill_roots),
         }
         for field, needs_trust in needs_trust_by_field.items():
-            if needs_trust and field not in overridden:
+            if needs_trust and field not in overrides:
                 subject = f"{field} {self._quote_field(key, field)}".rstrip()
                 self._gate.require_named(self.file.place((*key, field)), subject)
-        if "settings" not in overridden:
+        if "settings" not in overrides:
             check_settings(entry.settings, self.file.place((*key, "settings")), self._gate)
         for field, section, names in (
             ("mcp_servers", ("mcp_servers",), entry.mcp_servers),
             ("a2a_clients", ("a2a", "clients"), entry.a2a_clients),
             ("sub_agents", ("agents",), entry.sub_agents),
         ):
-            if field in overridden:
+            if field in overrides:
                 continue
             place = self.file.place((*key, field))
             for name in names:
@@ -240,11 +240,11 @@ class AgentConfig:
         value = getattr(self.config.agents[str(key[-1])], field)
         return repr(value) if isinstance(value, str) else ""
 
-    def _make_prompt_fields(self, entry: AgentEntry, key: Key, overridden: Mapping[str, Any]) -> dict[str, Any]:
+    def _make_prompt_fields(self, entry: AgentEntry, key: Key, overrides: Mapping[str, Any]) -> dict[str, Any]:
         """Return the field for the agent's prompt. The prompt of an untrusted file is read now, below its folder."""
         if entry.system_prompt_path is not None:
             place = self.file.place((*key, "system_prompt_path"))
-            if overridden.get("system_prompt_path"):
+            if overrides.get("system_prompt_path"):
                 return {"system_prompt_path": Path(entry.system_prompt_path)}
             if place.trust is not Trust.UNTRUSTED:
                 return {"system_prompt_path": place.file.parent / entry.system_prompt_path}
@@ -262,9 +262,9 @@ class AgentConfig:
         except (OSError, UnicodeDecodeError) as error:
             raise InvalidInput(f"{place}: cannot read the prompt {name!r}: {error}", hint="check the path") from error
 
-    def _make_skill_fields(self, entry: AgentEntry, key: Key, overridden: Mapping[str, Any]) -> dict[str, Any]:
+    def _make_skill_fields(self, entry: AgentEntry, key: Key, overrides: Mapping[str, Any]) -> dict[str, Any]:
         """Return the agent's skills, or its `skill_roots` if it names no skills."""
-        base = Path() if "skill_roots" in overridden else self.file.place((*key, "skill_roots")).file.parent
+        base = Path() if "skill_roots" in overrides else self.file.place((*key, "skill_roots")).file.parent
         roots = tuple(base / root for root in entry.skill_roots)
         if entry.skills is None:
             return {"skill_roots": roots}
@@ -411,7 +411,7 @@ def make_server(
     if has_variables(values):
         gate.require_named(place, "environment variables")
     # After the checks, because `expand` reads the environment.
-    expanded = expand(values, env=env, where=f"mcp_servers.{name}")
+    expanded = expand(values, env=env, subject=f"mcp_servers.{name}")
     return MCPClientConfig.model_validate({"name": name, **expanded})
 
 
@@ -431,5 +431,5 @@ def make_remote_agent(
     values: dict[str, Any] = entry.model_dump(exclude_unset=True)
     # This check also covers the environment variables below, because every entry has a URL.
     gate.require_named(place, f"the address {entry.url!r}, to which prompts would be sent")
-    expanded = expand(values, env=env, where=f"a2a.clients.{name}")
+    expanded = expand(values, env=env, subject=f"a2a.clients.{name}")
     return A2AClientExtended(A2AClientConfig.model_validate({"name": name, **expanded}))

@@ -22,9 +22,9 @@ def validate(file: ConfigFile) -> Config:
     """
     config, mistakes = find_mistakes(file)
     if mistakes or config is None:
-        first, *others = mistakes
-        first.details["more"] = [mistake.message for mistake in others]
-        raise first
+        first_mistake, *other_mistakes = mistakes
+        first_mistake.details["more"] = [mistake.message for mistake in other_mistakes]
+        raise first_mistake
     return config
 
 

@@ -44,7 +44,7 @@ class CodeGate:
             PermissionDenied: The file was neither passed explicitly nor trusted in its current state.
         """
         if place.trust < Trust.NAMED:
-            raise _refuse(place, subject)
+            raise _make_refusal(place, subject)
 
     def require(self, place: Place, subject: str) -> None:
         """Check that the file of `place` may name code.
@@ -53,7 +53,7 @@ class CodeGate:
             PermissionDenied: The file is not trusted in its current state.
         """
         if place.trust < Trust.TRUSTED:
-            raise _refuse(place, subject)
+            raise _make_refusal(place, subject)
 
     def load(self, name: str, place: Place) -> Any:
         """Import and return `module:factory`, from a copy of the project's code or from an installed package.
@@ -102,7 +102,7 @@ class CodeGate:
             roots.update(code.roots)
             # The copy is hashed, not the project, because the project's code could change after this check.
             if not is_own(layer, self._home) and not is_trusted(layer, self._home, code):
-                raise _refuse(place, f"the code {name!r}")
+                raise _make_refusal(place, f"the code {name!r}")
             if faults := code.tree.faults:
                 message = f"{place}: the code of {name!r} cannot be copied: {faults[0].message}"
                 raise InvalidInput(message, hint=faults[0].fix)
@@ -127,10 +127,10 @@ def is_trusted(config: ConfigFile, home: Path, code: ProjectCode | None = None) 
     file = config.folder / Path(os.path.realpath(config.path or NAME)).name
     project = project_root(config.folder)
     name = os.path.relpath(file, os.path.realpath(project))
-    return TrustStore(home).trusts_file(project, name, config_digest(config, code))
+    return TrustStore(home).trusts_file(project, name, compute_config_digest(config, code))
 
 
-def _refuse(place: Place, subject: str) -> PermissionDenied:
+def _make_refusal(place: Place, subject: str) -> PermissionDenied:
     return PermissionDenied(
         f"{place} uses {subject}, but the file is not trusted in its current state",
         hint=f"review it, then run: cd {place.file.parent} && bough skills trust",
@@ -138,7 +138,7 @@ def _refuse(place: Place, subject: str) -> PermissionDenied:
     )
 
 
-def config_digest(config: ConfigFile, code: ProjectCode | None = None) -> str:
+def compute_config_digest(config: ConfigFile, code: ProjectCode | None = None) -> str:
     """Return the hash of a configuration: of its files, its prompts and the code that it names. Imports nothing.
 
     Args:
@@ -175,7 +175,7 @@ def _digest_prompts(config: ConfigFile) -> Iterator[str]:
             yield type(error).__name__  # so that a file created later changes the hash, and is not trusted
 
 
-def project_configs(project: Path) -> dict[str, str]:
+def digest_project_configs(project: Path) -> dict[str, str]:
     """Return the path of a project's configuration below the project root and its hash; empty if it has none."""
     file = project / NAME
     if not file.is_file():
@@ -185,7 +185,7 @@ def project_configs(project: Path) -> dict[str, str]:
     except InvalidInput:
         return {}  # the mistake is reported when the configuration is used
     root = os.path.realpath(project_root(project))
-    return {os.path.relpath(os.path.realpath(file), root): config_digest(config)}
+    return {os.path.relpath(os.path.realpath(file), root): compute_config_digest(config)}
 
 
 def list_code_files(project: Path) -> list[str]:

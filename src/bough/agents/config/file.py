@@ -153,32 +153,32 @@ def read_config(file: Path) -> ConfigFile:
     return config
 
 
-def _read(file: Path, above: tuple[Path, ...], files: list[Path]) -> ConfigFile:
+def _read(file: Path, extending_files: tuple[Path, ...], files: list[Path]) -> ConfigFile:
     """Return a file merged with the files that it extends.
 
     Args:
-        above: The files that extend this one, outermost first.
+        extending_files: The files that extend this one, outermost first.
         files: All files read so far; this one is added.
     """
     file = Path(os.path.realpath(file))
-    if file in above:
-        names = " > ".join(str(path) for path in (*above, file))
+    if file in extending_files:
+        names = " > ".join(str(path) for path in (*extending_files, file))
         raise InvalidInput(f"{file} extends itself: {names}", hint="remove one of them from `extends`")
     files.append(file)
     if len(files) > MAX_FILES:
         raise InvalidInput(f"{file}: more than {MAX_FILES} files extend one another", hint="extend fewer files")
-    own = _parse(file)
-    extended: Json = own.data.pop("extends", None)
+    own_config = _parse(file)
+    extended: Json = own_config.data.pop("extends", None)
     names: Json = [] if extended is None else extended
     if isinstance(names, str):
         names = [names]
     if not isinstance(names, list) or not all(isinstance(name, str) for name in cast(list[Json], names)):
-        place = own.place(("extends",))
+        place = own_config.place(("extends",))
         raise InvalidInput(f"{place}: extends must be a path or a list of paths", hint="fix this line")
-    config = ConfigFile(file, digests=dict(own.digests))
+    config = ConfigFile(file, digests=dict(own_config.digests))
     for name in cast(list[str], names):
-        config.merge(_read(file.parent / name, (*above, file), files))
-    config.merge(own)
+        config.merge(_read(file.parent / name, (*extending_files, file), files))
+    config.merge(own_config)
     return config
 
 
@@ -277,7 +277,7 @@ def read_beneath(folder: Path, name: str) -> str:
     return data.decode()
 
 
-def expand(value: Json, *, env: Mapping[str, str], where: str) -> Json:
+def expand(value: Json, *, env: Mapping[str, str], subject: str) -> Json:
     """Return the value with `${VAR}` and `${VAR:-default}` expanded in all texts; `$$` becomes a dollar sign.
 
     Raises:
@@ -285,12 +285,12 @@ def expand(value: Json, *, env: Mapping[str, str], where: str) -> Json:
     """
     match value:
         case str():
-            return _VARIABLE.sub(lambda match: _expand_variable(match, env, where), value)
+            return _VARIABLE.sub(lambda match: _expand_variable(match, env, subject), value)
         case dict():
             data = cast(JsonObject, value)
-            return {key: expand(item, env=env, where=f"{where}.{key}") for key, item in data.items()}
+            return {key: expand(item, env=env, subject=f"{subject}.{key}") for key, item in data.items()}
         case list():
-            return [expand(item, env=env, where=where) for item in cast(list[Json], value)]
+            return [expand(item, env=env, subject=subject) for item in cast(list[Json], value)]
         case _:
             return value
 
@@ -308,11 +308,11 @@ def has_variables(value: Json) -> bool:
             return False
 
 
-def _expand_variable(match: re.Match[str], env: Mapping[str, str], where: str) -> str:
+def _expand_variable(match: re.Match[str], env: Mapping[str, str], subject: str) -> str:
     name, default = match[1], match[2]
     if name is None:
         return "$"
     value = env.get(name) or default
     if value is None:
-        raise Unavailable(f"{where} needs the environment variable {name}, which is not set", hint=f"export {name}=…")
+        raise Unavailable(f"{subject} needs the environment variable {name}, which is not set", hint=f"export {name}=…")
     return value

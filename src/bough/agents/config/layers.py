@@ -83,8 +83,8 @@ def _set_trust(layer: ConfigFile, *, home: Path, is_named: bool) -> None:
     file, home_folder = Path(os.path.realpath(layer.path or NAME)), Path(os.path.realpath(home))
     if file == home_folder / NAME or (is_named and file.is_relative_to(home_folder)):
         # Files outside the home that it extends may not name code, because others could have written them.
-        outside = [path for path in layer.digests if not path.is_relative_to(home_folder)]
-        layer.mark(dict.fromkeys(outside, Trust.NAMED), Trust.TRUSTED)
+        outside_files = [path for path in layer.digests if not path.is_relative_to(home_folder)]
+        layer.mark(dict.fromkeys(outside_files, Trust.NAMED), Trust.TRUSTED)
     elif is_trusted(layer, home):
         layer.mark({}, Trust.TRUSTED)
     else:
@@ -98,10 +98,11 @@ def _require_inside(layer: ConfigFile, file: Path) -> None:
         PermissionDenied: A file is outside.
     """
     project = Path(os.path.realpath(project_root(file.parent)))
-    outside = next((path for path in layer.digests if not path.is_relative_to(project)), None)
-    if outside is not None:
+    outside_file = next((path for path in layer.digests if not path.is_relative_to(project)), None)
+    if outside_file is not None:
         raise PermissionDenied(
-            f"{file} uses {outside}, which is outside its project, but the file is not trusted in its current state",
+            f"{file} uses {outside_file}, which is outside its project, "
+            "but the file is not trusted in its current state",
             hint=f"review it, then run: cd {file.parent} && bough skills trust",
             details={"file": str(file), "line": 1},
         )

@@ -38,11 +38,11 @@ def read_model(
         name = "default"
     if name not in config.models and is_model_string(name):
         return {"model": name}
-    configured = config.models[name]
-    entry = ModelEntry(model=configured) if isinstance(configured, str) else configured
+    value = config.models[name]
+    entry = ModelEntry(model=value) if isinstance(value, str) else value
     values = entry.model_dump(exclude_unset=True)
     place = file.place(("models", name))
-    # All checks come before `expand`, because an error of `expand` would tell which variables are set.
+    # All checks come before `expand`, because an error of `expand` would reveal which variables are set.
     if has_variables(values):
         gate.require_named(place, "environment variables")
     if entry.base_url or entry.endpoint:
@@ -50,7 +50,7 @@ def read_model(
     if entry.api_key:
         gate.require_named(place, "a key, whose owner may read what is sent with it")
     check_settings(entry.settings, place, gate)
-    return _make_fields(ModelEntry.model_validate(expand(values, env=env, where=f"models.{name}")))
+    return _make_fields(ModelEntry.model_validate(expand(values, env=env, subject=f"models.{name}")))
 
 
 def check_settings(settings: Mapping[str, Any], place: Place, gate: CodeGate) -> None:

@@ -41,9 +41,9 @@ class NamedParts:
 
     def find_tools(self, names: Iterable[str]) -> list[Any] | None:
         """Return the tools with these names (`module:function`), in this order; None if a tool is missing."""
-        requested = list(names)
+        requested_names = list(names)
         tools = {name_tool(tool): tool for agent in self._config.names for tool in self._config.make_tools(agent)}
-        return [tools[name] for name in requested] if tools.keys() >= set(requested) else None
+        return [tools[name] for name in requested_names] if tools.keys() >= set(requested_names) else None
 
     def find_hooks(self, recorded: Sequence[Mapping[str, Any]]) -> HookSet:
         """Return the recorded hooks for which the configuration has the hook itself or its function.
@@ -58,17 +58,17 @@ class NamedParts:
                 hooks += _list_hooks(cast("Hook | HookSet | Sequence[Any]", value))
             elif callable(value):
                 functions[str(getattr(value, "__qualname__", name))] = value
-        from_functions = [
+        function_hooks = [
             _make_hook(data, functions[label]) for data in recorded if (label := data.get("function")) in functions
         ]
         # Only recorded hooks: a hook that is added to the configuration must not change an old conversation.
-        configured = [hook for hook in hooks if hook.to_json() in recorded]
-        return HookSet((*configured, *from_functions))
+        configured_hooks = [hook for hook in hooks if hook.to_json() in recorded]
+        return HookSet((*configured_hooks, *function_hooks))
 
-    def find_analyzer(self, recorded: Mapping[str, Any]) -> SecurityAnalyzer | None:
+    def find_analyzer(self, description: Mapping[str, Any]) -> SecurityAnalyzer | None:
         """Return the analyzer with this recorded description; None if the configuration has none."""
         for analyzer in self._config.make_analyzers():
-            if analyzer.to_json() == recorded:
+            if analyzer.to_json() == description:
                 return analyzer
         return None
 
@@ -83,7 +83,7 @@ class NamedParts:
     def _make_provider(self, name: str) -> EnvSecret | FileSecret:
         file = self._config.require_secret(name)
         entry = self._config.config.secrets[name].model_dump(exclude_none=True)
-        values = cast("dict[str, str]", expand(entry, env=self._config.env, where=f"secrets.{name}"))
+        values = cast("dict[str, str]", expand(entry, env=self._config.env, subject=f"secrets.{name}"))
         if "env" in values:
             return EnvSecret(values["env"])
         return FileSecret(file.parent / Path(values["file"]).expanduser())

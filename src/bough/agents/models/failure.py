@@ -53,7 +53,7 @@ class NotOpenAIFormat(Exception):
 
 
 async def check_format(response: Any) -> None:
-    """Refuse a successful response of another content type than JSON or a stream, before its body is read.
+    """Refuse a successful response whose content type is neither JSON nor a stream, before its body is read.
 
     Args:
         response: The HTTP client's response; the SDK reads such a body as an empty answer.
@@ -67,9 +67,9 @@ async def check_format(response: Any) -> None:
 
 
 def is_malformed(error: Exception) -> bool:
-    """Return whether the client of an OpenAI-format server could not read a part of an answer, which it does not check.
+    """Return whether an error was raised in the client of an OpenAI-format server because the answer is malformed.
 
-    `data: [1]` in a stream, for example, raises an AttributeError in the client.
+    The client does not check what it reads: `data: [1]` in a stream, for example, raises an AttributeError in it.
     """
     frame = error.__traceback__
     while frame is not None and frame.tb_next is not None:
@@ -129,7 +129,7 @@ def model_error(
     """
     address = find_address(model)
     server = address or "its server"
-    place = f" at {address}" if address else ""
+    location = f" at {address}" if address else ""
     name = "" if model is None else model.model_name
     if wrong_format := find_wrong_format(error):
         return ModelError(
@@ -139,7 +139,7 @@ def model_error(
         )
     if not isinstance(error, ModelAPIError):
         return ModelError(
-            f"the model {name}{place}: {_short(str(error))}" if address else _short(str(error)),
+            f"the model {name}{location}: {_shorten(str(error))}" if address else _shorten(str(error)),
             hint="run it again, or use another model",
         )
     details: dict[str, Any] = {"model": error.model_name, "address": address or None}
@@ -154,14 +154,14 @@ def model_error(
         ((summary, hint) for kind, summary, hint in _EXPLANATIONS if isinstance(error, kind)), ("failed", _RETRY_LATER)
     )
     status = error.status_code if isinstance(error, ModelHTTPError) else None
-    near = error.suggested_model_id if isinstance(error, ModelHTTPError) else None
+    similar_name = error.suggested_model_id if isinstance(error, ModelHTTPError) else None
     detail = _unwrap_message(error)
-    message = f"the model {error.model_name}{place} {summary}{f' (HTTP {status})' if status else ''}"
+    message = f"the model {error.model_name}{location} {summary}{f' (HTTP {status})' if status else ''}"
     message += f": {detail}" if detail else ""
     details |= {"http_status": status, "retry_after_seconds": error.retry_after}
     return ModelError(
         message,
-        hint=f"did you mean {near}? {hint}" if near else hint,
+        hint=f"did you mean {similar_name}? {hint}" if similar_name else hint,
         details={key: value for key, value in details.items() if value is not None},
     )
 
@@ -176,21 +176,24 @@ def _unwrap_message(error: ModelAPIError) -> str:
         body = cast("dict[str, Any]", inner).get("message") if isinstance(inner, dict) else inner
     if body is None and not isinstance(error, ModelHTTPError):
         body = _find_system_reason(error) or error.__cause__ or error
-    return _short(str(body)) if body else ""
+    return _shorten(str(body)) if body else ""
 
 
 def _find_system_reason(error: BaseException | None) -> str:
-    """Return the system's words, such as "Connection refused", where clients say "Connection error"; else empty."""
+    """Return the operating system's reason, such as "Connection refused"; empty if there is none.
+
+    The message of the client may only be "Connection error".
+    """
     reason, visited = "", set[int]()
     while error is not None and id(error) not in visited:
         visited.add(id(error))
         if isinstance(error, OSError) and error.errno:
-            # Numbers of name resolution are negative, and have their words in the exception only.
+            # Errors of name resolution have negative numbers, and only the exception contains their text.
             reason = os.strerror(error.errno) if error.errno > 0 else str(error.strerror)
         error = error.__cause__ or error.__context__
     return reason
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
     line = " ".join(text.split())
     return line if len(line) <= _MAX_CHARS else f"{line[:_MAX_CHARS]}…"

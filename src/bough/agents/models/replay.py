@@ -24,13 +24,13 @@ class ReplayModel(Model[Any]):
     """
 
     def __init__(
-        self, responses: Sequence[ModelResponse], *, writing: Callable[[int], Awaitable[None]] | None = None
+        self, responses: Sequence[ModelResponse], *, before_response: Callable[[int], Awaitable[None]] | None = None
     ) -> None:
-        """Return `responses` in order; `writing` is awaited with the index of each response before it is returned."""
+        """Return `responses` in order; `before_response` is awaited with the index of each response."""
         # The profile supports everything, so that no request is changed or rejected because of this model.
         super().__init__(profile=ModelProfile(supports_inline_system_prompts=True, supports_json_schema_output=True))
         self._responses = tuple(responses)
-        self._writing = writing
+        self._before_response = before_response
         self.count = 0
 
     @property
@@ -73,8 +73,8 @@ class ReplayModel(Model[Any]):
                 f"the recording has {self.count} responses, but one more was requested",
                 hint="the run diverges from the recording; see the differences",
             )
-        if self._writing is not None:
-            await self._writing(self.count)
+        if self._before_response is not None:
+            await self._before_response(self.count)
         # Counted after the wait, so that the request after a cancelled one gets the same response.
         self.count += 1
         return self._responses[self.count - 1]

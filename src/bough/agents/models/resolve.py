@@ -118,10 +118,10 @@ def resolve_model(
     if name is None:
         return _resolve_default(base_url, env, shared=shared)
     if name == OFFLINE:
-        return _offline("named")
+        return _make_offline("named")
     provider, _, model = name.partition(":")
     if not provider or not model.strip():
-        raise _unknown_model(name)
+        raise _make_unknown_model_error(name)
     key = api_key() if callable(api_key) else api_key
     if base_url is not None and provider in _OPENAI:
         make = partial(_make_local_model, provider, model, base_url, env, key, shared=shared)
@@ -131,8 +131,10 @@ def resolve_model(
 
 def name_default_model(env: Mapping[str, str]) -> str:
     """Return the model string that `resolve_model` chooses if none is named. Imports no provider."""
-    usable = (provider for provider in _KEYED.values() if provider.key(env) and _is_installed(provider.package))
-    return next((provider.default for provider in usable), OFFLINE)
+    usable_providers = (
+        provider for provider in _KEYED.values() if provider.key(env) and _is_installed(provider.package)
+    )
+    return next((provider.default for provider in usable_providers), OFFLINE)
 
 
 def takes_base_url(model: object) -> bool:
@@ -157,10 +159,10 @@ def _resolve_default(base_url: str | None, env: Mapping[str, str], *, shared: bo
             make = _prepare_hosted(provider.default, name, env, None, shared=shared)
             return ResolvedModel(make=make, name=provider.default, reason=f"{variable} is set")
         missing.append(f"{variable} is set but bough[{name}] is not installed")
-    return _offline("; ".join(missing) or "no model named and no key set")
+    return _make_offline("; ".join(missing) or "no model named and no key set")
 
 
-def _offline(reason: str) -> ResolvedModel:
+def _make_offline(reason: str) -> ResolvedModel:
     from bough.agents.models.offline import OfflineModel
 
     return ResolvedModel(make=OfflineModel, name=OFFLINE, reason=reason)
@@ -220,7 +222,7 @@ def with_v1(model: Model[Any]) -> Model[Any] | None:
 def _prepare_hosted(
     name: str, kind: str, env: Mapping[str, str], api_key: str | None, *, shared: bool
 ) -> Callable[[], Model[Any]]:
-    """Return a function that creates a provider's model. Raises the errors of `resolve_model` itself, not there."""
+    """Return a function that creates a provider's model. The errors of `resolve_model` are raised here already."""
     from pydantic_ai.providers import infer_provider_class
 
     # Checked here, so that a wrong name or a missing key is reported when the conversation is created, and not at its
@@ -228,15 +230,15 @@ def _prepare_hosted(
     try:
         infer_provider_class(kind)
     except ValueError as error:
-        raise _unknown_model(name) from error
+        raise _make_unknown_model_error(name) from error
     except ImportError as error:
-        raise _missing_package(kind, error) from error
+        raise _make_missing_package_error(kind, error) from error
     keyed = _KEYED.get("openai" if kind in _OPENAI else kind)
     key = api_key
     if api_key is None and keyed is not None:
         env_key = keyed.key(env)
         if env_key is None:
-            raise _missing_key(kind, keyed.keys[0])
+            raise _make_missing_key_error(kind, keyed.keys[0])
         key = env_key[1]
     make = partial(_make_hosted_model, name, kind, key, shared=shared)
     if keyed is None:
@@ -259,7 +261,7 @@ def _make_hosted_model(name: str, kind: str, key: str | None, *, shared: bool) -
     try:
         return _disable_retries(infer_model(name, provide))
     except ImportError as error:
-        raise _missing_package(kind, error) from error
+        raise _make_missing_package_error(kind, error) from error
     except UserError as error:
         raise _explain_refusal(name, kind, str(error)) from error
 
@@ -274,7 +276,7 @@ def _make_provider(kind: str, key: str | None) -> Provider[Any]:
     return make(api_key=key)
 
 
-def _missing_key(kind: str, variable: str) -> Unavailable:
+def _make_missing_key_error(kind: str, variable: str) -> Unavailable:
     local = "; a local server needs only its address, in BOUGH_BASE_URL" if kind in _OPENAI else ""
     return Unavailable(
         f"{kind} needs {variable}, which is not set",
@@ -283,7 +285,7 @@ def _missing_key(kind: str, variable: str) -> Unavailable:
     )
 
 
-def _missing_package(kind: str, error: ImportError) -> Unavailable:
+def _make_missing_package_error(kind: str, error: ImportError) -> Unavailable:
     match = _EXTRA.search(str(error))
     extra = match[1] if match else kind
     package = f"bough[{extra}]" if extra in _BOUGH_EXTRAS else f"pydantic-ai-slim[{extra}]"
@@ -297,13 +299,13 @@ def _missing_package(kind: str, error: ImportError) -> Unavailable:
 def _explain_refusal(name: str, kind: str, text: str) -> BoughError:
     """Return bough's error for an error of PydanticAI: a missing variable, an unknown model, or another reason."""
     if variable := _VARIABLE.search(text):
-        return _missing_key(kind, variable[1])
+        return _make_missing_key_error(kind, variable[1])
     if text.startswith("Unknown model"):
-        return _unknown_model(name)
+        return _make_unknown_model_error(name)
     return InvalidInput(f"model {name} cannot be used: {text}", hint="see the provider's documentation")
 
 
-def _unknown_model(name: str) -> InvalidInput:
+def _make_unknown_model_error(name: str) -> InvalidInput:
     """Return the error for an unknown model string, with the most similar provider or model in the hint."""
     from pydantic_ai.models import known_model_names
 
@@ -330,7 +332,7 @@ def _unknown_model(name: str) -> InvalidInput:
 
 
 def _find_near(name: str, known_names: list[str]) -> str | None:
-    """Return the model string most similar to `name`, compared with and without its provider; None if none is."""
+    """Return the model string most similar to `name`, compared with and without its provider, if any is similar."""
     # Providers in `_KEYED` come last, so that they replace other providers of the same model in the dict.
     sorted_names = sorted(known_names, key=lambda known_name: known_name.partition(":")[0] in _KEYED)
     candidates: dict[str, str] = {}
@@ -338,8 +340,8 @@ def _find_near(name: str, known_names: list[str]) -> str | None:
         candidates[known_name] = known_name
         candidates[known_name.partition(":")[2]] = known_name
     candidates[OFFLINE] = OFFLINE
-    near = get_close_matches(name, candidates, 1, cutoff=0.7)
-    return candidates[near[0]] if near else None
+    similar_names = get_close_matches(name, candidates, 1, cutoff=0.7)
+    return candidates[similar_names[0]] if similar_names else None
 
 
 def _is_installed(package: str) -> bool:
@@ -352,12 +354,12 @@ def _is_installed(package: str) -> bool:
 def _check_url(base_url: str) -> None:
     try:
         parts = urlsplit(base_url)
-        usable = parts.scheme in {"http", "https"} and bool(parts.hostname)
+        is_usable = parts.scheme in {"http", "https"} and bool(parts.hostname)
     except ValueError:
         raise InvalidInput("the base URL cannot be read", hint=_URL_HINT) from None
     if parts.username or parts.password:
         raise InvalidInput("the base URL contains a password", hint="put the key into OPENAI_API_KEY")
-    if not usable:
+    if not is_usable:
         raise InvalidInput(f"{base_url!r} is not a base URL", hint=_URL_HINT)
 
 
@@ -397,7 +399,7 @@ class SharedProviders:
         self._size = size
         self._salt = os.urandom(16)
         self._lock = threading.Lock()
-        self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, OrderedDict[bytes, _OpenProvider]] = (
+        self._providers_by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, OrderedDict[bytes, _OpenProvider]] = (
             WeakKeyDictionary()
         )
 
@@ -415,8 +417,8 @@ class SharedProviders:
             loop = asyncio.get_running_loop()
         except RuntimeError:
             return make()  # without a loop, nothing would close a cached provider
-        providers = self._providers_for_loop(loop)
-        digest = self._digest(kind, base_url, api_key)
+        providers = self._get_providers(loop)
+        digest = self._make_cache_key(kind, base_url, api_key)
         if digest not in providers:
             providers[digest] = _OpenProvider(make(), loop, on_close=partial(_forget, providers, digest))
         providers.move_to_end(digest)
@@ -425,21 +427,23 @@ class SharedProviders:
             evicted.release()
         return providers[digest].provider
 
-    def _providers_for_loop(self, loop: asyncio.AbstractEventLoop) -> OrderedDict[bytes, _OpenProvider]:
+    def _get_providers(self, loop: asyncio.AbstractEventLoop) -> OrderedDict[bytes, _OpenProvider]:
         # The lock guards only the dictionary of loops; the providers of a loop are used by its thread alone.
         with self._lock:
-            for closed in [cached for cached in self._by_loop if cached.is_closed()]:
-                del self._by_loop[closed]  # its clients refer to the loop, so it would never be garbage-collected
-            return self._by_loop.setdefault(loop, OrderedDict())
+            for closed in [cached for cached in self._providers_by_loop if cached.is_closed()]:
+                del self._providers_by_loop[
+                    closed
+                ]  # its clients refer to the loop, so it would never be garbage-collected
+            return self._providers_by_loop.setdefault(loop, OrderedDict())
 
-    def _digest(self, kind: str, base_url: str | None, api_key: str | None) -> bytes:
+    def _make_cache_key(self, kind: str, base_url: str | None, api_key: str | None) -> bytes:
         """Return the cache key of a provider: a keyed hash that reveals neither API key nor environment."""
         environment = sorted(os.environ.items())  # SDKs read addresses, organizations and proxies from the environment
         return blake2b(repr((kind, base_url, api_key, environment)).encode(), key=self._salt).digest()
 
 
 class _OpenProvider:
-    """A provider that is entered until `release`, because PydanticAI closes its client when the last user leaves."""
+    """A provider that is held open until `release`, because PydanticAI closes its client when the last user leaves."""
 
     def __init__(
         self, provider: Provider[Any], loop: asyncio.AbstractEventLoop, *, on_close: Callable[[_OpenProvider], object]
@@ -473,8 +477,8 @@ class _OpenProvider:
             self._on_close(self)
 
 
-def _forget(providers: OrderedDict[bytes, _OpenProvider], digest: bytes, closed: _OpenProvider) -> None:
-    if providers.get(digest) is closed:  # after an eviction, the key may already belong to a new provider
+def _forget(providers: OrderedDict[bytes, _OpenProvider], digest: bytes, closed_provider: _OpenProvider) -> None:
+    if providers.get(digest) is closed_provider:  # after an eviction, the key may already belong to a new provider
         del providers[digest]
 
 

@@ -92,8 +92,10 @@ def find_always_active(
         else:
             bytes_left -= size
             activations.append(activation)
-    reported = [diagnostic for diagnostic in registry.diagnostics if diagnostic.code in _REPORTED_CODES][:_MAX_REPORTED]
-    omitted += [(_get_skill_name(item), InvalidInput(item.message, hint=item.fix)) for item in reported]
+    diagnostics = [diagnostic for diagnostic in registry.diagnostics if diagnostic.code in _REPORTED_CODES][
+        :_MAX_REPORTED
+    ]
+    omitted += [(_get_skill_name(item), InvalidInput(item.message, hint=item.fix)) for item in diagnostics]
     return AlwaysActiveSkills(tuple(activations), tuple(omitted))
 
 
@@ -110,8 +112,8 @@ def _is_always_active(skill: SkillMetadata) -> bool:
 
 
 def _mark_always_active(activation: Activation) -> Activation:
-    marked = activation.rendered.replace("<skill name=", '<skill always="true" name=', 1)
-    return Activation(activation.name, activation.content_hash, marked, activation.missing)
+    marked_text = activation.rendered.replace("<skill name=", '<skill always="true" name=', 1)
+    return Activation(activation.name, activation.content_hash, marked_text, activation.missing)
 
 
 def is_current(registry: SkillRegistry, name: str, digest: str | None) -> bool:

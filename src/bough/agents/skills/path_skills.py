@@ -112,13 +112,13 @@ class PathSkills(AbstractCapability[ToolContext]):
     ) -> list[Event]:
         """Return the events that activate skills up to the limit, and report each omitted skill once."""
         # Skills that are already active do not count: they only get a newer text.
-        new = [match for match in matches if match.skill not in active]
-        excess = new[max(0, MAX_ACTIVE - len(active)) :]
-        accepted = [match for match in matches if match not in excess]
+        new_matches = [match for match in matches if match.skill not in active]
+        excess_matches = new_matches[max(0, MAX_ACTIVE - len(active)) :]
+        accepted = [match for match in matches if match not in excess_matches]
         activated = activate_matches(self._index.registry, accepted, changed_rules=changed_rules)
         limit_error = make_count_error(f"at most {MAX_ACTIVE} skills can be active")
         omitted = [(match.skill, error) for match, error in activated.skipped]
-        omitted += [(match.skill, limit_error) for match in excess]
+        omitted += [(match.skill, limit_error) for match in excess_matches]
         self._reported.update(name for name, _ in omitted)
         make_activation_events = [
             make_activation_event(

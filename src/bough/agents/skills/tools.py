@@ -25,7 +25,7 @@ from bough.errors import BoughError, InvalidInput, NotFound
 from bough.events.private_folder import PrivateFolder
 from bough.execution.base import CodeExecutor, File
 from bough.skills import Skill, SkillRegistry
-from bough.skills.find.catalog import Catalog, cut, first_sentence, render_catalog
+from bough.skills.find.catalog import Catalog, cut, extract_first_sentence, render_catalog
 from bough.skills.match.activation import Activation, activate, require_reviewed
 from bough.skills.model import is_skill_file
 from bough.skills.read.resources import read_part, suggest_nearest
@@ -124,9 +124,9 @@ class SkillToolset(AbstractToolset[Any]):
         return self.catalog if self.catalog.complete else self._render(request, is_complete=False)
 
     def _render(self, request: str = "", *, is_complete: bool) -> Catalog:
-        schemas = _count_schema_bytes(self._tools(is_complete=is_complete))
+        schema_bytes = _count_schema_bytes(self._tools(is_complete=is_complete))
         return render_catalog(
-            self._catalogued, budget_tokens=self._catalog_tokens, schema_bytes=schemas, request=request
+            self._catalogued, budget_tokens=self._catalog_tokens, schema_bytes=schema_bytes, request=request
         )
 
     def _fit_catalog(self) -> tuple[Catalog, list[Tool[Any]]]:
@@ -214,7 +214,7 @@ class SkillToolset(AbstractToolset[Any]):
         page: list[Json] = []
         page_bytes = 0
         for skill in self._catalogued[page_start : page_start + page_size]:
-            entry: JsonObject = {"name": skill.name, "description": first_sentence(skill.description)}
+            entry: JsonObject = {"name": skill.name, "description": extract_first_sentence(skill.description)}
             page_bytes += len(json.dumps(entry, ensure_ascii=False).encode("utf-8", "replace")) + 2
             if page_bytes > _MAX_ANSWER_BYTES:
                 break
@@ -357,8 +357,8 @@ class SkillToolset(AbstractToolset[Any]):
             )
         if part.next_line is None:
             return part.text
-        more = f"load_skill_resource({skill.name!r}, {str(path)!r}, start_line={part.next_line})"
-        return f"{part.text}\n[truncated; continue with {more}]"
+        next_call = f"load_skill_resource({skill.name!r}, {str(path)!r}, start_line={part.next_line})"
+        return f"{part.text}\n[truncated; continue with {next_call}]"
 
     def _find_active(self, name: Json, deps: ToolContext) -> tuple[Skill, SkillSnapshot | None] | JsonObject:
         """Return the skill and snapshot that the conversation activated, else the current ones; or an error result."""
@@ -378,15 +378,15 @@ class SkillToolset(AbstractToolset[Any]):
             return _make_refusal_result("MISSING_SKILL_NAME", "skill_name is missing")
         try:
             skill = self.registry.get(name.strip())
-            # Rules, too: otherwise a tool could write a rule, and the model's next call could load it.
+            # Rules are checked too: otherwise a tool could write a rule, and the model's next call could load it.
             require_reviewed(self.registry, skill, deps.changed_rules())
         except BoughError as error:
             return _make_error_result(choose_error_code(error), error)
         if skill.invocable or skill.name in deps.active_skills():
             return skill
-        offered = tuple(skill.name for skill in self._catalogued)
+        offered_names = tuple(skill.name for skill in self._catalogued)
         return _make_refusal_result(
-            "SKILL_NOT_FOUND", f"only the user may call {skill.name!r}; {suggest_nearest(name, offered)}"
+            "SKILL_NOT_FOUND", f"only the user may call {skill.name!r}; {suggest_nearest(name, offered_names)}"
         )
 
 

@@ -103,7 +103,7 @@ class WorkspaceFiles:
         return f"replaced 1 place in {path}"
 
     def list_written(self, path: str) -> tuple[str, ...]:
-        """Return the paths at which a write to `path` has its effect, relative to the root; none outside of it."""
+        """Return the path that a write to `path` changes, with links resolved; empty if it is outside the root."""
         try:
             return ("/".join(self._tree.resolve(self._make_sandbox_path(path))),)
         except (OSError, ValueError, InvalidInput):

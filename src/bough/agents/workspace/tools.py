@@ -67,7 +67,7 @@ def _write(ctx: Run, write: Callable[..., str], path: str, *texts: str) -> str:
 
 async def run_command(ctx: Run, command: str, timeout_seconds: float | None = None) -> JsonObject:
     """Run a shell command in the workspace, in the sandbox, without a network."""
-    # Only the secrets that the command names, so that no other is in its output or its processes.
+    # Only the secrets that the command names, so that no other secret can get into its output or its processes.
     names = find_variables(command) & set(ctx.deps.secret_names())
     env = dict(await asyncio.to_thread(ctx.deps.secrets, sorted(names))) if names else {}
     return await _execute(ctx, timeout_seconds, code=command, language="bash", env=env)
@@ -110,7 +110,7 @@ async def _execute(ctx: Run, timeout_seconds: float | None, **request: Any) -> J
         result["killed_by"] = execution.killed_by
     if execution.state_lost:
         result["state_lost"] = f"variables of earlier calls are gone: {execution.state_lost_reason}"
-    # New files with guarded names, which the executor has renamed.
+    # The executor has renamed new files with guarded names.
     set_aside = [f"{path}: {reason}" for path, reason in execution.output_skipped if reason.startswith(GUARDED_NAME)]
     if set_aside:
         result["set_aside"] = set_aside
@@ -128,13 +128,15 @@ def show_last_value(code: str) -> str:
         tree = ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return code  # the interpreter in the sandbox reports the error, or knows a newer syntax
-    last = tree.body[-1] if tree.body else None
-    if not isinstance(last, ast.Expr) or last.end_lineno is None or last.end_col_offset is None:
+    statement = tree.body[-1] if tree.body else None
+    if not isinstance(statement, ast.Expr) or statement.end_lineno is None or statement.end_col_offset is None:
         return code
     # The offsets of the syntax tree count bytes. The end is inserted first, because the start would shift its offset.
     lines = [line.encode() for line in io.StringIO(code, newline="")]
-    lines[last.end_lineno - 1] = _insert(lines[last.end_lineno - 1], last.end_col_offset, b"))")
-    lines[last.lineno - 1] = _insert(lines[last.lineno - 1], last.col_offset, b"__import__('sys').displayhook((")
+    lines[statement.end_lineno - 1] = _insert(lines[statement.end_lineno - 1], statement.end_col_offset, b"))")
+    lines[statement.lineno - 1] = _insert(
+        lines[statement.lineno - 1], statement.col_offset, b"__import__('sys').displayhook(("
+    )
     return b"".join(lines).decode()
 
 
@@ -155,10 +157,10 @@ _BY_ACCESS: dict[WorkspaceAccess, tuple[Callable[..., Any], ...]] = {
 
 def workspace_toolset(access: WorkspaceAccess) -> FunctionToolset[ToolContext]:
     """Return the tools of an access level. Tools that only read may be run again after a crash."""
-    return FunctionToolset([Tool(function, metadata=_describe(function)) for function in _BY_ACCESS[access]])
+    return FunctionToolset([Tool(function, metadata=_make_metadata(function)) for function in _BY_ACCESS[access]])
 
 
-def _describe(function: Callable[..., Any]) -> JsonObject:
+def _make_metadata(function: Callable[..., Any]) -> JsonObject:
     """Return the metadata of a tool."""
     if function in READ:
         return {"idempotent": True, WRITES: False}

@@ -103,7 +103,7 @@ class WorkspaceTree:
             yield "/".join((*start, *folder.parts)) or ".", "unreadable"
 
     def write(self, path: str, content: bytes) -> None:
-        """Write a file and create its folders. An existing file is overwritten in place; it keeps owner and mode."""
+        """Write a file and create its folders. An existing file is overwritten in place, with its owner and mode."""
         self._check_size(len(content), path)
         parts = self._resolve_writable(path)
         with self._open_or_make_folder(parts[:-1]) as parent:
@@ -194,7 +194,7 @@ class WorkspaceTree:
         """Return the names of a path relative to the folder, with links resolved; the path need not exist."""
         pending = self._split(path)[::-1]
         resolved: list[str] = []
-        links = 0
+        link_count = 0
         while pending:
             name = pending.pop()
             if name in ("", "."):
@@ -209,8 +209,8 @@ class WorkspaceTree:
             if target is None:
                 resolved.append(name)
                 continue
-            links += 1
-            if links > _MAX_LINKS:  # links can form a circle
+            link_count += 1
+            if link_count > _MAX_LINKS:  # links can form a circle
                 raise OSError(errno.ELOOP, "Too many levels of symbolic links", path)
             if target.startswith("/"):
                 # An absolute target is a path in the sandbox; `_split` refuses a target outside the workspace.
@@ -289,8 +289,8 @@ def _enter_or_make(parent: int, name: str) -> int:
 
 def _give_to_folder_owner(fd: int, file_state: os.stat_result, folder_state: os.stat_result) -> None:
     """Give a file created as root to the owner of its parent folder, so that sandboxed commands can write it."""
-    # The owner of the top folder may be another one: a server changes the owner of a folder for a running command.
-    if os.geteuid() == 0 and file_state.st_uid == 0 != folder_state.st_uid:
+    # Not to the owner of the top folder, which a server changes while a command runs.
+    if os.geteuid() == 0 and file_state.st_uid == 0 and folder_state.st_uid != 0:
         os.fchown(fd, folder_state.st_uid, folder_state.st_gid)
 
 

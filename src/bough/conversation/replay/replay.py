@@ -144,7 +144,7 @@ async def rerun(
     responses = [decode_response(stored.event) for stored in record if isinstance(stored.event, ModelResponded)]
     parts = RecordedParts.of(record)
     conductor = Conductor(parts)
-    spec = agent.model_copy(update={"model": model or ReplayModel(responses, writing=conductor.send_during)})
+    spec = agent.model_copy(update={"model": model or ReplayModel(responses, before_response=conductor.send_during)})
     permissions = _Permissions.from_record(record)
     store = await open_store("memory:")
     error: BoughError | None = None

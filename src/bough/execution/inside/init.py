@@ -119,16 +119,16 @@ def is_limited(number, value):
     return hard != resource.RLIM_INFINITY and hard <= value
 
 
-def set_filter(program):
+def set_filter(instructions):
     """Install a system-call filter, in addition to existing ones. It cannot be removed."""
     import ctypes
 
-    class Program(ctypes.Structure):
+    class FilterProgram(ctypes.Structure):
         _fields_ = [("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p)]
 
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl.argtypes = [ctypes.c_int, *[ctypes.c_ulong] * 4]
-    pointer = ctypes.byref(Program(len(program) // 8, program))
+    pointer = ctypes.byref(FilterProgram(len(instructions) // 8, instructions))
     if libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.cast(pointer, ctypes.c_void_p).value, 0, 0):
         raise OSError(ctypes.get_errno(), "seccomp")
 

@@ -419,6 +419,7 @@ def _add_rule(builder: Any, action: Any, name: str, *conditions: Any) -> None:
     try:
         builder.add_rule(action, name, *conditions)
     except (OSError, ValueError, RuntimeError) as error:
+        # These errors mean that the architecture has no such call; any other must not weaken the filter silently.
         if getattr(error, "errno", None) not in (None, errno.EINVAL, errno.EDOM):
             raise
 

@@ -104,7 +104,7 @@ def _lengthen_descriptions(lines: dict[str, str], ranking: Sequence[SkillMetadat
                 break
 
 
-def first_sentence(text: str) -> str:
+def extract_first_sentence(text: str) -> str:
     """Return the first sentence of a description, cut at 160 characters."""
     line = _clean(text)
     end = _SENTENCE.search(line)
@@ -123,7 +123,7 @@ def cut(text: str, length: int) -> str:
 
 def _render_line(skill: SkillMetadata, length: int) -> str:
     """Return a skill's line with up to `length` characters of its description; 0: with the first sentence."""
-    text = cut(_clean(skill.description), length) if length else first_sentence(skill.description)
+    text = cut(_clean(skill.description), length) if length else extract_first_sentence(skill.description)
     return f'<skill name="{escape(_clean(skill.name))}">{escape(text, quote=False)}</skill>\n'
 
 

@@ -72,9 +72,9 @@ def iter_check(directory: Path, recursive: bool = False, mode: Mode = "lenient")
         reading = read_file(Path(path), mode)
         name = reading.skill.name if reading.skill else folder_name
         # The search's notes about this file belong to its result; the others are yielded at the end.
-        own_notes = tuple(note for note in notes if note.path == path)
+        file_notes = tuple(note for note in notes if note.path == path)
         notes[:] = [note for note in notes if note.path != path]
-        yield CheckedSkill(path, name, reading.skill is not None, (*reading.diagnostics, *own_notes))
+        yield CheckedSkill(path, name, reading.skill is not None, (*reading.diagnostics, *file_notes))
     if not count and not notes:
         raise NotFound(f"no SKILL.md in {directory}", hint="pass --recursive for a folder of skills")
     for note in notes:
@@ -97,20 +97,22 @@ def as_sarif(diagnostics: Iterable[Diagnostic], *, version: str = "0") -> dict[s
 
     Source: OASIS, Static Analysis Results Interchange Format 2.1.0.
     """
-    listed = list(diagnostics)
+    all_diagnostics = list(diagnostics)
     driver = {
         "name": "bough skills check",
         "version": version,
-        "rules": [{"id": code} for code in sorted({diagnostic.code for diagnostic in listed})],
+        "rules": [{"id": code} for code in sorted({diagnostic.code for diagnostic in all_diagnostics})],
     }
     return {
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
         "version": "2.1.0",
-        "runs": [{"tool": {"driver": driver}, "results": [_sarif_result(diagnostic) for diagnostic in listed]}],
+        "runs": [
+            {"tool": {"driver": driver}, "results": [_make_sarif_result(diagnostic) for diagnostic in all_diagnostics]}
+        ],
     }
 
 
-def _sarif_result(finding: Diagnostic) -> Mapping[str, Any]:
+def _make_sarif_result(finding: Diagnostic) -> Mapping[str, Any]:
     """Return a diagnostic as a SARIF result."""
     level = {"error": "error", "warning": "warning", "info": "note"}[finding.severity]
     location: dict[str, Any] = {"artifactLocation": {"uri": Path(finding.path).as_posix()}}

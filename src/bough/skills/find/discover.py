@@ -123,8 +123,8 @@ def walk(
     name_count = 0
     while pending:
         if name_count > used_limits.names or time.monotonic() > deadline:
-            first = os.path.relpath(pending[0][0], top)
-            notes.append(describe_limit(name_count > used_limits.names, used_limits, top, first, len(pending)))
+            first_folder = os.path.relpath(pending[0][0], top)
+            notes.append(describe_limit(name_count > used_limits.names, used_limits, top, first_folder, len(pending)))
             return
         current_folder, outer_skill = pending.popleft()
         entries = _scan_folder(current_folder, notes, missing_is_fine=current_folder == top)

@@ -104,10 +104,10 @@ def _load(file: Path) -> dict[str, _Entry]:
     """Return the entries of an index file by path; empty if it is missing or invalid."""
     try:
         with open(file, "rb", buffering=0) as handle:
-            first, *lines = _read_lines(handle)
+            first_line, *lines = _read_lines(handle)
     except (OSError, ValueError):
         return {}
-    if first != _FIRST_LINE or len(lines) % _LINES_PER_FILE:
+    if first_line != _FIRST_LINE or len(lines) % _LINES_PER_FILE:
         return {}
     columns = [lines[start::_LINES_PER_FILE] for start in range(_LINES_PER_FILE)]
     return dict(zip(columns[0], zip(*columns[1:], strict=True), strict=True))

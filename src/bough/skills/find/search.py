@@ -33,7 +33,7 @@ _MAX_CANDIDATES = 8
 """How many words are considered as related to a word of a query."""
 
 _MIN_JOINT_COUNT = 2
-"""How many skills must have two words for the words to be related."""
+"""How many skills must have both of two words for these words to count as related."""
 
 _MIN_ASSOCIATION = 0.1
 """Minimum of `skills with both ** 2 / (skills with one * skills with the other)`; 1: no skill has only one of them."""

@@ -187,7 +187,7 @@ def stage_skills(
     scanner = Scanner()
     for number, path in enumerate(paths):
         folder_name = posixpath.basename(path) or listing.name
-        # In numbered folders, because two folders of the source may have the same name.
+        # Each skill has a numbered folder, because two folders of the source may have the same name.
         folder = staging_folder / str(number) / folder_name
         folder.mkdir(parents=True)
         try:
@@ -259,10 +259,11 @@ def _refuse_for_findings(staged: StagedSkill) -> RefusedSkill:
 def _make_installation_error(refused: Sequence[RefusedSkill]) -> BoughError:
     """Return the error for an installation in which every skill was refused."""
     # Findings first: their hint says how to install the skill anyway.
-    first = next((skill for skill in refused if skill.has_findings), refused[0])
-    more = f" (and {len(refused) - 1} more skills were refused)" if len(refused) > 1 else ""
+    first_refused = next((skill for skill in refused if skill.has_findings), refused[0])
+    suffix = f" (and {len(refused) - 1} more skills were refused)" if len(refused) > 1 else ""
     notes = [note.as_dict() for skill in refused for note in skill.diagnostics][:100]
-    return type(first.error)(f"{first.error.message}{more}", hint=first.error.hint, details={"diagnostics": notes})
+    error = first_refused.error
+    return type(error)(f"{error.message}{suffix}", hint=error.hint, details={"diagnostics": notes})
 
 
 def _select_skills(staged: list[StagedSkill], listing: SourceListing, request: InstallRequest) -> list[StagedSkill]:
@@ -277,7 +278,7 @@ def _select_skills(staged: list[StagedSkill], listing: SourceListing, request: I
     duplicate_names = {skill.name for skill in selected if sum(other.name == skill.name for other in selected) > 1}
     if duplicate_names:
         listed_duplicates = ", ".join(
-            f"{_full_name(skill, listing)} ({skill.path})" for skill in selected if skill.name in duplicate_names
+            f"{_make_full_name(skill, listing)} ({skill.path})" for skill in selected if skill.name in duplicate_names
         )
         if not request.take_both:
             raise Conflict(
@@ -285,7 +286,7 @@ def _select_skills(staged: list[StagedSkill], listing: SourceListing, request: I
                 hint="select one with --only OWNER/NAME or --path DIR, rename it with --as NAME, or pass --yes for all",
             )
         selected = [
-            replace(skill, alias=_full_name(skill, listing)) if skill.name in duplicate_names else skill
+            replace(skill, alias=_make_full_name(skill, listing)) if skill.name in duplicate_names else skill
             for skill in selected
         ]
     if request.alias is None:
@@ -303,12 +304,12 @@ def _select_skills(staged: list[StagedSkill], listing: SourceListing, request: I
 def _is_named(staged: StagedSkill, listing: SourceListing, names: Iterable[str]) -> bool:
     """Whether a skill has one of the names: its name, its path, `<parent folder>/name` or `owner/name`."""
     return any(
-        name in (staged.name, staged.path, _full_name(staged, listing), f"{listing.owner}/{staged.name}")
+        name in (staged.name, staged.path, _make_full_name(staged, listing), f"{listing.owner}/{staged.name}")
         for name in names
     )
 
 
-def _full_name(staged: StagedSkill, listing: SourceListing) -> str:
+def _make_full_name(staged: StagedSkill, listing: SourceListing) -> str:
     """Return `<parent folder>/name`, which distinguishes skills of the same name."""
     parent_name = posixpath.basename(posixpath.dirname(staged.path)) or listing.owner or listing.name
     return f"{parent_name}/{staged.name}"

@@ -14,7 +14,7 @@ from bough.skills.match.inputs import (
     check_inputs,
     is_needed,
     list_inputs,
-    missing_inputs,
+    list_missing_inputs,
     parse_arguments,
     substitute,
 )
@@ -73,7 +73,7 @@ def activate(skill: Skill, inputs: Mapping[str, str] | None = None, *, tree: str
     if not skill.inputs and ARGUMENTS in raw_values:  # undeclared inputs become known when the text is read
         raw_values = parse_arguments(raw_values[ARGUMENTS], declared_inputs) | raw_values
     values = check_inputs(declared_inputs, raw_values)
-    missing = missing_inputs(declared_inputs, values)
+    missing = list_missing_inputs(declared_inputs, values)
     omitted = {entry.name for entry in declared_inputs if entry.name not in values and not is_needed(entry)}
     sections = [
         _shorten_instructions(substitute(skill.content, values, omitted=omitted), skill),
@@ -96,7 +96,7 @@ def activate_matches(
 ) -> Activated:
     """Activate the skills that match a message, up to the limits, `/name` calls first. Reads each skill's file.
 
-    A skill that cannot be read or used is skipped, with the error. The other skills are activated all the same.
+    A skill that cannot be read or used is skipped, with the error; it does not stop the others.
 
     Args:
         max_skills: How many skills one message may activate.

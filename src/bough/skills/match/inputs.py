@@ -51,7 +51,7 @@ def parse_pairs(text: str, inputs: Sequence[InputMetadata]) -> dict[str, str]:
     return {match[1]: _unquote(match[2]) for match in _PAIR.finditer(text) if match[1] in names}
 
 
-def missing_inputs(inputs: Sequence[InputMetadata], values: Mapping[str, str]) -> tuple[str, ...]:
+def list_missing_inputs(inputs: Sequence[InputMetadata], values: Mapping[str, str]) -> tuple[str, ...]:
     """Return the names of required inputs that have no value or an empty value, in declaration order."""
     return tuple(entry.name for entry in inputs if is_needed(entry) and not values.get(entry.name, "").strip())
 

@@ -18,7 +18,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, TypeAlias
 
 from bough.skills.find.search import SkillSearch, list_trigger_words
-from bough.skills.match.inputs import CODE, missing_inputs, parse_arguments, parse_pairs
+from bough.skills.match.inputs import CODE, list_missing_inputs, parse_arguments, parse_pairs
 from bough.skills.model import Diagnostic, Skill, SkillMetadata, TaskTrigger
 from bough.skills.read.expressions import explain_bad_pattern
 
@@ -73,7 +73,7 @@ class TriggerIndex:
     """Matches messages against the triggers of many skills. Safe for concurrent use once built.
 
     Args:
-        skills: The skills to find. Those without keywords can be called by `/name`.
+        skills: The skills to find. Each can be called by `/name`, with or without keywords.
 
     Attributes:
         diagnostics: Invalid and empty regular expressions.
@@ -146,7 +146,9 @@ class TriggerIndex:
             arguments = text[call.end() :] if is_first else text[call.end() :].partition("\n")[0]
             arguments = arguments.strip() if call[1] == "/" else ""
             inputs = parse_arguments(arguments, skill.inputs) | ({"ARGUMENTS": arguments} if arguments else {})
-            matches.append(TriggerMatch(skill.name, "slash", keyword, inputs, missing_inputs(skill.inputs, inputs)))
+            matches.append(
+                TriggerMatch(skill.name, "slash", keyword, inputs, list_missing_inputs(skill.inputs, inputs))
+            )
         return matches
 
     def _find_named(self, name: str) -> Skill | SkillMetadata | None:
@@ -158,7 +160,7 @@ class TriggerIndex:
         if not isinstance(skill.trigger, TaskTrigger):
             return TriggerMatch(name, "keyword", keyword)
         inputs = parse_pairs(text, skill.inputs)
-        return TriggerMatch(name, "task", keyword, inputs, missing_inputs(skill.inputs, inputs))
+        return TriggerMatch(name, "task", keyword, inputs, list_missing_inputs(skill.inputs, inputs))
 
     def _find_word_hits(self, text: str, active: Collection[str], find_words: _WordFinder) -> list[_Hit]:
         """Return the first hit of each skill that is not active."""
@@ -282,15 +284,15 @@ def _is_word(char: str) -> bool:
 
 def _unfold(text: str, start: int, end: int) -> tuple[int, int]:
     """Return the positions in `text` that correspond to `start` and `end` in its folded form."""
-    first = last = folded_length = 0
-    for i, char in enumerate(text):
+    original_start = original_end = folded_length = 0
+    for position, char in enumerate(text):
         folded_length += len(char.casefold())
         if folded_length <= start:
-            first = i + 1
+            original_start = position + 1
         if folded_length >= end:
-            last = i + 1
+            original_end = position + 1
             break
-    return first, last
+    return original_start, original_end
 
 
 def _make_pattern_diagnostic(name: str, source: str, reason: str) -> Diagnostic:
@@ -312,7 +314,8 @@ def match_withheld(registry: SkillRegistry, text: str) -> list[TriggerMatch]:
 def find_withheld(registry: SkillRegistry, text: str) -> list[SkillMetadata]:
     """Return the untrusted skills that a message asks for by name, by trigger or by words.
 
-    By words, only the skill that matches better than every usable skill is returned, and only if no other is found.
+    Words count only if neither a name nor a trigger matches, and only for a skill that matches them better than every
+    usable skill.
     """
     hidden = list_hidden(registry)
     names = {match.skill for match in match_withheld(registry, text)}

@@ -18,7 +18,7 @@ def explain_bad_pattern(source: str) -> str:
         return f"it is longer than {MAX_PATTERN} characters"
     try:
         return "it matches the empty string, so every message" if _compile(source).search("") else ""
-    except _re2().error as error:
+    except _import_re2().error as error:
         return str(error)
 
 
@@ -29,19 +29,19 @@ def explain_bad_glob(glob: str) -> str:
         return "it is empty, too long, or has too many alternatives"
     try:
         _compile(source)
-    except _re2().error as error:
+    except _import_re2().error as error:
         return str(error)
     return ""
 
 
-def _re2() -> Any:
+def _import_re2() -> Any:
     return import_module("re2")  # untyped, and slow to import: most skills have no patterns
 
 
 def _compile(source: str) -> Any:
-    options = _re2().Options()
+    options = _import_re2().Options()
     options.log_errors = False
-    return _re2().compile(source, options)
+    return _import_re2().compile(source, options)
 
 
 def translate_glob(glob: str) -> str | None:

@@ -266,7 +266,7 @@ def _read_trigger_mapping(value: Mapping[str, Any], inputs: tuple[InputMetadata,
         return TaskTrigger(words)
     if words:
         return KeywordTrigger(words)
-    notes.warn("trigger-empty", "`trigger` names no keywords, triggers or globs", "trigger: {keywords: [word]}")
+    notes.warn("trigger-empty", "`trigger` has no keywords, triggers or globs", "trigger: {keywords: [word]}")
     return None
 
 

@@ -1,6 +1,6 @@
 """Reading a skill file: leniently, with whatever is readable, or strictly, by the specification.
 
-A file that is not a skill is refused with diagnostics. Other files are read all the same.
+A file that is not a skill is refused with diagnostics. Any other file is read, whatever its faults.
 """
 
 from __future__ import annotations
@@ -324,7 +324,7 @@ class FileSkillLoader:
 
 
 def find_skill_file(path: Path) -> Path:
-    """Return the file that defines a skill, given the file or its folder; `SKILL.md` in any case, else `SKILL.md`."""
+    """Return the file that defines a skill: `path` itself, or in a folder its `SKILL.md`, in upper or lower case."""
     if not path.is_dir():
         return path
     if os.path.lexists(path / "SKILL.md"):

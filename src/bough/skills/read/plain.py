@@ -66,15 +66,15 @@ def _load_scalar(raw_value: str) -> str | None:
     value = raw_value.strip(" ")
     if not value:
         return ""
-    first = value[0]
+    first_char = value[0]
     if raw_value[0] != " ":
         return None
-    if first.isalnum():
+    if first_char.isalnum():
         is_mapping = ":" in value and (": " in value or value[-1] == ":")  # invalid in an unquoted value
         return None if is_mapping else value
-    if first in "\"'" and len(value) > 1 and value[-1] == first:
+    if first_char in "\"'" and len(value) > 1 and value[-1] == first_char:
         inner = value[1:-1]
-        has_escapes = first in inner or (first == '"' and "\\" in inner)
+        has_escapes = first_char in inner or (first_char == '"' and "\\" in inner)
         return None if has_escapes else inner
     return None
 

@@ -218,7 +218,7 @@ def verify_lock(root: Path) -> list[Diagnostic]:
     faults: list[Diagnostic] = []
     for folder, entry in locked.items():
         if not (root / folder).is_dir():
-            faults.append(_fault(root / folder, "lock-missing", "the skill is missing"))
+            faults.append(_make_fault(root / folder, "lock-missing", "the skill is missing"))
             continue
         current_entry, current_faults = lock_skill(root, folder)
         faults += current_faults
@@ -226,13 +226,13 @@ def verify_lock(root: Path) -> list[Diagnostic]:
         changes = [_make_difference_fault(root / folder, difference) for difference in differences]
         # The digest covers executable bits, `files` does not.
         if not changes and not current_faults and current_entry.digest != entry.digest:
-            changes = [_fault(root / folder, "lock-changed", "the skill has changed")]
+            changes = [_make_fault(root / folder, "lock-changed", "the skill has changed")]
         faults += changes
     notes: list[Diagnostic] = []
     for path, _ in find_skill_files(Root(root), notes):
         folder = Path(path).parent.relative_to(root.absolute()).as_posix()
         if folder not in locked and is_skill_file(Path(path).name):
-            faults.append(_fault(Path(path), "lock-unknown", "the skill is not in the lock file"))
+            faults.append(_make_fault(Path(path), "lock-unknown", "the skill is not in the lock file"))
     return faults
 
 
@@ -244,9 +244,9 @@ def _make_difference_fault(folder: Path, difference: str) -> Diagnostic:
         "gone": ("lock-removed", "the file is missing"),
         "changed": ("lock-changed", "the file has changed"),
     }[kind]
-    return _fault(folder / name, code, message)
+    return _make_fault(folder / name, code, message)
 
 
-def _fault(path: Path, code: str, message: str) -> Diagnostic:
+def _make_fault(path: Path, code: str, message: str) -> Diagnostic:
     fix = "review it; to accept it, run `bough skills lock`"
     return Diagnostic(code, "error", message, None, fix, str(path))

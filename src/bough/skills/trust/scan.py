@@ -330,8 +330,8 @@ def _find_invisible(text: str, path: str) -> Iterator[Diagnostic]:
         if line.isascii():
             continue
         for kind in _find_invisible_kinds(line):
-            first, count = lines_by_kind.get(kind, (number, 0))
-            lines_by_kind[kind] = (first, count + 1)
+            first_line, count = lines_by_kind.get(kind, (number, 0))
+            lines_by_kind[kind] = (first_line, count + 1)
     if "tags" in lines_by_kind:
         hidden_text = "".join(chr(ord(char) - 0xE0000) for char in text if 0xE0020 <= ord(char) <= 0xE007E)
         message = f"text in invisible tag characters: {hidden_text[:120]}"
@@ -348,9 +348,9 @@ def _find_invisible(text: str, path: str) -> Iterator[Diagnostic]:
 def _find_invisible_kinds(line: str) -> set[str]:
     """Return the kinds of invisible characters in a line: `tags`, `bidi`, `invisible`."""
     kinds: set[str] = set()
-    for i, char in enumerate(line):
+    for position, char in enumerate(line):
         if ord(char) in _TAGS:
-            if not _is_in_flag_emoji(line, i):
+            if not _is_in_flag_emoji(line, position):
                 kinds.add("tags")
         elif char in _BIDI:
             kinds.add("bidi")
@@ -359,12 +359,12 @@ def _find_invisible_kinds(line: str) -> set[str]:
     return kinds
 
 
-def _is_in_flag_emoji(line: str, i: int) -> bool:
-    """Whether the tag character at `i` belongs to a flag emoji, the only legitimate use of tag characters."""
-    tags_start = i
-    while tags_start > 0 and i - tags_start <= _MAX_FLAG_TAGS and ord(line[tags_start - 1]) in _TAGS:
+def _is_in_flag_emoji(line: str, position: int) -> bool:
+    """Whether the tag character at `position` belongs to a flag emoji, the only legitimate use of tag characters."""
+    tags_start = position
+    while tags_start > 0 and position - tags_start <= _MAX_FLAG_TAGS and ord(line[tags_start - 1]) in _TAGS:
         tags_start -= 1
-    tag_count = i - tags_start + 1
+    tag_count = position - tags_start + 1
     return tags_start > 0 and line[tags_start - 1] == _BLACK_FLAG and tag_count <= _MAX_FLAG_TAGS
 
 

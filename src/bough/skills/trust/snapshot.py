@@ -169,7 +169,7 @@ class SnapshotStore:
             os.fsync(out.fileno())
         snapshot_folder = self.folder / tree.digest
         os.chmod(staging, 0o755)  # noqa: S103 - a sandbox may run as another user
-        os.chmod(staging / "tree", 0o555)  # noqa: S103 - likewise
+        os.chmod(staging / "tree", 0o555)  # noqa: S103 - a sandbox may run as another user
         try:
             os.rename(staging, snapshot_folder)
         except OSError:
@@ -206,9 +206,9 @@ def check_faults(tree: SkillTree, skill: Path, *, allow_faults: bool = False) ->
     """
     faults = [fault for fault in tree.faults if not allow_faults or fault.code == "too-large-to-trust"]
     if faults:
-        more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+        suffix = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
         raise PermissionDenied(
-            f"the skill in {skill} cannot be used: {faults[0].message}{more}",
+            f"the skill in {skill} cannot be used: {faults[0].message}{suffix}",
             hint=faults[0].fix,
             details={"diagnostics": [fault.as_dict() for fault in faults[:20]]},
         )
@@ -251,14 +251,14 @@ def _remove_unlocked(snapshot_folder: Path) -> bool:
         return False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        renamed = (
+        removed_folder = (
             snapshot_folder
             if snapshot_folder.name.startswith(_REMOVED)
             else snapshot_folder.with_name(f"{_REMOVED}{os.urandom(6).hex()}")
         )
         # Renamed first, so that no process can find a partly removed copy.
-        os.rename(snapshot_folder, renamed)
-        remove_tree(renamed)
+        os.rename(snapshot_folder, removed_folder)
+        remove_tree(removed_folder)
     except OSError:
         return False
     finally:

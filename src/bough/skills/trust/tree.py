@@ -111,7 +111,7 @@ def read_tree(folder: Path, *, copy_to: Path | None = None) -> SkillTree:
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
-        return SkillTree((), (_fault("", f"cannot read the folder: {error.strerror}", folder),))
+        return SkillTree((), (_make_fault("", f"cannot read the folder: {error.strerror}", folder),))
     try:
         walk.read_folder(descriptor)
     finally:
@@ -120,7 +120,7 @@ def read_tree(folder: Path, *, copy_to: Path | None = None) -> SkillTree:
     faults = [*walk.faults, *_find_link_faults(entries, walk.folders)]
     if copy_to is not None and not faults:
         _complete_copy(copy_to, entries, walk.folders)
-    return SkillTree(entries, tuple(_fault(path, message, folder, code) for path, message, code in faults))
+    return SkillTree(entries, tuple(_make_fault(path, message, folder, code) for path, message, code in faults))
 
 
 def read_file_tree(file: Path, *, copy_to: Path | None = None) -> SkillTree:
@@ -133,13 +133,15 @@ def read_file_tree(file: Path, *, copy_to: Path | None = None) -> SkillTree:
     try:
         descriptor = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
-        return SkillTree((), (_fault(file.name, f"cannot read the folder: {error.strerror}", file.parent),))
+        return SkillTree((), (_make_fault(file.name, f"cannot read the folder: {error.strerror}", file.parent),))
     try:
         walk.record_entry(descriptor, file.name, file.name)
     finally:
         os.close(descriptor)
     faults = [*walk.faults, *_find_link_faults(tuple(walk.entries), walk.folders)]
-    return SkillTree(tuple(walk.entries), tuple(_fault(path, text, file.parent, code) for path, text, code in faults))
+    return SkillTree(
+        tuple(walk.entries), tuple(_make_fault(path, text, file.parent, code) for path, text, code in faults)
+    )
 
 
 def list_differences(old: dict[str, str], new: dict[str, str]) -> list[str]:
@@ -147,7 +149,7 @@ def list_differences(old: dict[str, str], new: dict[str, str]) -> list[str]:
 
     Args:
         old: Digests by path; see `SkillTree.files`.
-        new: Likewise.
+        new: Digests by path, in the same form.
     """
     added = [f"new: {path}" for path in new if path not in old]
     removed = [f"gone: {path}" for path in old if path not in new]
@@ -347,7 +349,7 @@ def _complete_copy(copy: Path, entries: tuple[SkillEntry, ...], folders: set[str
             os.chmod(copy / folder, 0o555)  # noqa: S103 - a sandbox may run as another user
 
 
-def _fault(path: str, message: str, folder: Path, code: str = "tree-fault") -> Diagnostic:
+def _make_fault(path: str, message: str, folder: Path, code: str = "tree-fault") -> Diagnostic:
     """Return the diagnostic of an entry; control characters in its path are replaced."""
     display_path = _CONTROL.sub("?", path)
     fix = "replace the link with the file" if "link" in message else "remove it, or make it readable"

@@ -78,14 +78,14 @@ class TrustStore:
         self,
         project: Path,
         *,
-        also: Mapping[str, str] | None = None,
+        other_files: Mapping[str, str] | None = None,
         skills: Mapping[str, SkillGrant] | None = None,
         programs: Mapping[str, JsonObject] | None = None,
     ) -> tuple[str, ...]:
         """Trust the code of the project's skills until it changes; return the trusted files.
 
         Args:
-            also: The hashes of further files, such as hook files, by path in the project.
+            other_files: The hashes of further files, such as hook files, by path in the project.
             skills: The grants that the user was shown and confirmed, by file; None: all skills in their current state.
             programs: Records of the programs of hook files, by file; see `find_programs`.
         """
@@ -95,14 +95,14 @@ class TrustStore:
         def add_entries(projects: _Projects) -> None:
             sections = projects.setdefault(_project_key(project), {})
             sections["skills"] = sections.get("skills", {}) | {name: asdict(grant) for name, grant in skills.items()}
-            sections["hooks"] = sections.get("hooks", {}) | dict(also or {})
+            sections["hooks"] = sections.get("hooks", {}) | dict(other_files or {})
             sections["programs"] = sections.get("programs", {}) | dict(programs or {})
 
         self._change(add_entries)
-        return (*skills, *(also or {}))
+        return (*skills, *(other_files or {}))
 
     def copy_grants(self, source: Path, copy: Path, *, within: Path) -> None:
-        """Copy grants to a copied project. Each copied skill receives the grant of the source's skill with its digest.
+        """Copy grants to a copied project. A copied skill gets the grant of the skill with the same digest.
 
         Args:
             source: A working folder of the project that was copied.

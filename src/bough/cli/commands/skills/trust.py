@@ -48,7 +48,7 @@ def trust(
 
     Shows every file that would run, the MCP servers, and the findings of the scan.
     """
-    from bough.agents.config.code import list_code_files, project_configs
+    from bough.agents.config.code import digest_project_configs, list_code_files
     from bough.guard.hook_trust import list_project_hooks, trust_hooks
     from bough.skills import TrustStore
     from bough.skills.find.rule_files import read_rules
@@ -62,7 +62,7 @@ def trust(
         return _report_revoked(trust_store.revoke(folder))
     hook_files = [hook_file for hook_file in list_project_hooks(folder) if hook_file.digest]
     files = {hook_file.key: hook_file.digest for hook_file in hook_files}
-    files |= project_configs(folder)
+    files |= digest_project_configs(folder)
     if rules:
         rule_files, _ = read_rules(folder)
         files |= {rule.name: rule.content_hash for rule in rule_files}
@@ -102,7 +102,7 @@ def trust(
         snapshots = SnapshotStore(settings.home / "snapshots")
         snapshot_reviewed(verified, snapshots)
         trust_hooks(folder, hook_files, home=settings.home, trust=trust_store, on_host=host_hooks)
-        trust_store.trust(folder, also=files, skills={review.key: review.grant(hosts) for review in verified})
+        trust_store.trust(folder, other_files=files, skills={review.key: review.grant(hosts) for review in verified})
         snapshots.collect(trust_store.digests())
     refused = [review for review in reviews if review.is_refused]
     blocks = [line((name, "id"), "  trusted") for name in names]
