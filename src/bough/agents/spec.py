@@ -266,8 +266,8 @@ class AgentSpec(BaseModel, Generic[T]):
         """
         path = None if config_path is None else Path(config_path)
         config = AgentConfig.load(path, settings=settings)
-        for ignored in config.file.ignored:
-            _LOG.warning("%s; %s", ignored.message, ignored.hint)
+        for error in config.file.ignored:
+            _LOG.warning("%s; %s", error.message, error.hint)
         overrides = {
             "model": model_name,
             "system_prompt_path": system_prompt_path,

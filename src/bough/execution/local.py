@@ -310,12 +310,14 @@ class LocalSandboxCodeExecutor(CodeExecutorMixin):
 
 def _make_stateless_error(reports: Sequence[RungReport], rung: Rung) -> SandboxUnavailable:
     """Return the error for a machine on which only a rung without persistent interpreters works."""
-    stronger = " ".join(f"{report.name}: {report.missing}" for report in reports)
+    reasons = " ".join(f"{report.name}: {report.missing}" for report in reports)
     return SandboxUnavailable(
         f"no sandbox on this machine has persistent interpreters: {rung.name} works, but starts a new interpreter "
-        f"for each run. {stronger}".rstrip(),
+        f"for each run. {reasons}".rstrip(),
         hint=next((report.install for report in reports if report.install), "apt-get install bubblewrap"),
-        details={"rungs": [{"name": r.name, "missing": r.missing, "install": r.install} for r in reports]},
+        details={
+            "rungs": [{"name": report.name, "missing": report.missing, "install": report.install} for report in reports]
+        },
     )
 
 
@@ -326,5 +328,7 @@ def _make_unavailable_error(reports: Sequence[RungReport], min_isolation: Isolat
     return SandboxUnavailable(
         f"No sandbox of at least {min_isolation.name} works on this machine. {reasons}".rstrip(),
         hint=hint or "Use a machine with user namespaces or Landlock, or a ContainerCodeExecutor.",
-        details={"rungs": [{"name": r.name, "missing": r.missing, "install": r.install} for r in reports]},
+        details={
+            "rungs": [{"name": report.name, "missing": report.missing, "install": report.install} for report in reports]
+        },
     )

@@ -70,13 +70,13 @@ def allow_list_from_json(value: Json) -> AllowList:
 
 
 def _permits(entries: tuple[str, ...], request: ToolRequest) -> bool:
-    """Whether a list has an entry without a pattern for the tool, or its patterns match all subjects of the call."""
+    """Whether a list allows a call: by an entry without a pattern, or by patterns for all its commands or paths."""
     names = list_tool_names(request.tool)
     unrestricted = [entry for entry in entries if _has_no_pattern(entry)]
     if any(allows(unrestricted, name) for name in names):
         return True
     subjects = _list_subjects(request)
-    # A call without subjects must not match a pattern, because nothing is known about it.
+    # Without a known command or path, no pattern may allow the call.
     return bool(subjects) and all(any(allows(entries, name, subject) for name in names) for subject in subjects)
 
 

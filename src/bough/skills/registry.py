@@ -263,7 +263,7 @@ class SkillRegistry:
         return (
             tuple(self._skills.values()),
             tuple((name, skill.content_hash) for name, skill in added_skills.items()),
-            tuple((file, _stamp(file)) for file in flat_files),
+            tuple((file, _read_stamp(file)) for file in flat_files),
             tuple(self._locked.items()),
             tuple(self.withheld),
             tuple(self.disabled),
@@ -438,7 +438,7 @@ def _compute_current_digest(skill: SkillMetadata) -> str:
     return "" if tree.faults else tree.digest
 
 
-def _stamp(file: str) -> tuple[int, int, int] | None:
+def _read_stamp(file: str) -> tuple[int, int, int] | None:
     """Return mtime, size and inode of a file; None if it does not exist."""
     try:
         info = os.stat(file)

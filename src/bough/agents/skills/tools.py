@@ -239,7 +239,7 @@ class SkillToolset(AbstractToolset[Any]):
         """Return a skill's text with `inputs` substituted, and record its activation."""
         deps = as_tool_context(ctx.deps)
         loaded = await asyncio.to_thread(self._activate, skill_name, inputs, deps)
-        if isinstance(loaded, dict):
+        if isinstance(loaded, dict):  # an error result
             return loaded
         skill, values, activation = loaded
         previous_hash = deps.active_skills().get(skill.name)
@@ -266,7 +266,7 @@ class SkillToolset(AbstractToolset[Any]):
         """Run a script, record it in the log, and return its result."""
         deps = as_tool_context(ctx.deps)
         active = await asyncio.to_thread(self._find_active, skill_name, deps)
-        if isinstance(active, dict):
+        if isinstance(active, dict):  # an error result
             return active
         skill, snapshot = active
         result = await self._run_script(skill, snapshot, script_path, args, deps)
@@ -341,7 +341,7 @@ class SkillToolset(AbstractToolset[Any]):
     def _read_resource(self, name: Json, path: Json, deps: ToolContext, start_line: int = 1) -> Json:
         """Return a part of a skill's file with a note on how to continue, or an error result."""
         active = self._find_active(name, deps)
-        if isinstance(active, dict):
+        if isinstance(active, dict):  # an error result
             return active
         skill, snapshot = active
         folder = skill.folder if snapshot is None else snapshot.folder

@@ -50,7 +50,7 @@ def pack_folders(paths: Iterable[str]) -> bytes:
 
 
 def _pack(entries: Iterable[tuple[str, bytes, str]]) -> bytes:
-    """Return an archive of entries without content, owned by root: (absolute path, type, target of a link) each."""
+    """Return an archive of empty entries, owned by root. An entry is (absolute path, type, target of a link)."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
         for path, kind, target in entries:

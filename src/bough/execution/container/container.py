@@ -544,7 +544,7 @@ class ContainerCodeExecutor(CodeExecutorMixin):
 
     def _make_launch(self, plan: Plan, workspace: Workspace) -> Launch:
         """Return the launch whose configuration the waiting first process receives."""
-        settings = {**configuration(plan, Identity()), "filter": self._filter, "stays": True}
+        settings = {**configuration(plan, Identity()), "filter": self._filter, "waits_for_host": True}
         if self.keep:
             home = f"{_locate_run(workspace)}/home"  # private to the run, unlike the container's `/tmp`
             env = {**plan.env, "HOME": plan.request.env.get("HOME", home)}

@@ -195,8 +195,8 @@ def probe(sandlock, python, folder, code):
     """
     inside_folder = os.path.dirname(os.path.abspath(__file__))
     readable = ["/usr", "/bin", "/lib", "/lib64", "/proc", inside_folder, *([folder] if folder else [])]
-    boundary = sandlock.Sandbox(fs_readable=[path for path in readable if os.path.exists(path)], chroot="/")
-    result = boundary.run(
+    sandbox = sandlock.Sandbox(fs_readable=[path for path in readable if os.path.exists(path)], chroot="/")
+    result = sandbox.run(
         [python, "-I", "-S", "-c", code, inside_folder + "/program.py", inside_folder + "/init.py"], timeout=10
     )
     if not result.success:

@@ -139,6 +139,7 @@ def prepare_child(conf, status_fd):
     # All except the status socket: the program must not inherit the wake-up pipe or any descriptor of the host.
     os.closerange(3, status_fd)
     os.closerange(status_fd + 1, 4096)
+    # Undone for the program, which inherits the flag from the first process and must read its own `/proc` files.
     if conf["unreachable"]:
         call("prctl", PR_SET_DUMPABLE, 1, 0, 0, 0)
     os.mkdir(conf["home"], 0o700)
@@ -147,7 +148,7 @@ def prepare_child(conf, status_fd):
         signal.signal(name, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     set_limits(conf["limits"])
-    if conf.get("stays"):
+    if conf.get("waits_for_host"):
         make_first_oom_victim()
     # After the fork: the filter contains the program's pid, which is unknown before.
     if "filter" in conf:
@@ -273,7 +274,7 @@ def run(conf, status_fd):
             kill_everything()  # before the report: the host collects files once it has the report
         report(status_fd, program_end)
         # The control group exists as long as this process. The host reads its counters, and then closes the socket.
-        while conf.get("stays") and os.read(status_fd, 1):
+        while conf.get("waits_for_host") and os.read(status_fd, 1):
             pass
         os._exit(0)
     try:

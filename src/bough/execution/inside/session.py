@@ -147,8 +147,8 @@ def handle_call(fds, namespace, control):
     usage = resource.getrusage(resource.RUSAGE_SELF)
     cpu_seconds = usage.ru_utime + usage.ru_stime - usage_before.ru_utime - usage_before.ru_stime
     try:
-        # Only after the code has ended: it could find the token in the memory of this process. `recv` waits, because
-        # short code may end before the host has sent the token.
+        # Received only after the code has ended, which could otherwise find the token in the memory of this process.
+        # `recv` waits, because short code may end before the host has sent the token.
         token = control.recv(32)
         os.write(answer_fd, b"s %d %d %d %s\n" % (status, int(cpu_seconds * 1e6), usage.ru_maxrss, token))
         os.close(answer_fd)

@@ -231,14 +231,14 @@ def _stat_hidden_descriptors(pid: int, max_count: int) -> Iterator[os.stat_resul
     Raises:
         PermissionError: The descriptors cannot be duplicated either.
     """
-    call = ctypes.CDLL(None, use_errno=True).syscall
+    syscall = ctypes.CDLL(None, use_errno=True).syscall
     try:
         pidfd = os.pidfd_open(pid)
     except ProcessLookupError:
         return
     try:
         for number in range(max_count):
-            fd = call(_PIDFD_GETFD, pidfd, number, 0)
+            fd = syscall(_PIDFD_GETFD, pidfd, number, 0)
             if fd < 0 and ctypes.get_errno() in (errno.EPERM, errno.EACCES, errno.ENOSYS):
                 raise PermissionError(f"descriptors of {pid}")
             if fd >= 0:

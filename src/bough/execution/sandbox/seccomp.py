@@ -310,8 +310,11 @@ def _make_own_process_filter(seccomp: Any) -> bytes:
     ]
     offsets = [sum(map(len, checks[:index])) for index in range(len(checks))]
     checks_length = sum(map(len, checks))
-    resolved = [(seccomp.resolve_syscall(seccomp.Arch.NATIVE, name), index) for name, index in _CHECK_BY_CALL.items()]
-    calls = [(number, index) for number, index in resolved if number >= 0]
+    # The number of a call that this architecture does not have is negative.
+    numbered_checks = [
+        (seccomp.resolve_syscall(seccomp.Arch.NATIVE, name), index) for name, index in _CHECK_BY_CALL.items()
+    ]
+    calls = [(number, index) for number, index in numbered_checks if number >= 0]
     instructions = [_INSTRUCTION.pack(_LOAD, 0, 0, 0)]
     for position, (number, index) in enumerate(calls):
         distance = len(calls) - position  # over the remaining comparisons, and the jump after them

@@ -122,6 +122,7 @@ class Session:
             earlier_reports = self.reports.count(b"k\n")
             with suppress(OSError):
                 self.status.send(b"k")
+            # The first process reports `k` when it has killed them.
             await self._wait_until(lambda: self.reports.count(b"k\n") > earlier_reports)
 
     def send(self, fds: Sequence[int], token: bytes) -> None:

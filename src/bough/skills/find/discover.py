@@ -117,7 +117,7 @@ def walk(
     """
     used_limits = limits or WalkLimits()
     top = os.path.abspath(root.path)
-    visited = _identify(top)
+    visited = _start_visited(top)
     deadline = time.monotonic() + used_limits.seconds
     pending: deque[tuple[str, str]] = deque([(top, "")])
     name_count = 0
@@ -144,8 +144,8 @@ def walk(
                 pending.append((f"{current_folder}/{name}", outer_skill if skill_file is None else current_folder))
 
 
-def _identify(folder: str) -> set[tuple[int, int]]:
-    """Return a set with device and inode of a folder; empty if it does not exist."""
+def _start_visited(folder: str) -> set[tuple[int, int]]:
+    """Return the set of visited folders at the start: device and inode of the top folder, if it exists."""
     try:
         info = os.stat(folder)
     except OSError:

@@ -241,6 +241,7 @@ def _read(file: Path, data: bytes, notes: Notes, mode: Mode, source: str, scope:
             skill = None
     diagnostics = _set_path(notes, file)
     if skill is not None:
+        # Set in the dict, because `Skill` is frozen. The text is hashed only when it is used; see `Skill.document`.
         attributes: dict[str, Any] = skill.__dict__
         attributes["diagnostics"] = diagnostics
         attributes["_unhashed"] = (sections.body, data)
