@@ -101,5 +101,5 @@ def test_a_text_without_secrets_is_searched_without_making_every_form() -> None:
         masker.text("an ordinary line\n" * 1000)
     finally:
         sys.setprofile(None)
-    assert "_unbroken_forms" in calls
+    assert "_list_unbroken_forms" in calls
     assert "_wrap" not in calls

@@ -489,27 +489,29 @@ KEYS = (
 """The fields of an agent that can be set without code."""
 
 
-def spec_from_data(values: Mapping[str, Any], *, base: Path, where: str, allowed: Collection[str] = KEYS) -> AgentSpec:
+def spec_from_data(
+    values: Mapping[str, Any], *, base: Path, subject: str, allowed: Collection[str] = KEYS
+) -> AgentSpec:
     """Return the agent that a mapping describes, such as the content of a file or the body of a request.
 
     Args:
         base: The folder to which paths are relative.
-        where: The name of the mapping in error messages.
+        subject: The name of the mapping in error messages.
         allowed: The allowed keys.
 
     Raises:
         InvalidInput: A key is unknown, or a value is invalid.
     """
-    unknown = [key for key in values if key not in allowed]
-    if unknown:
-        similar_keys = get_close_matches(unknown[0], allowed, 1)
+    unknown_keys = [key for key in values if key not in allowed]
+    if unknown_keys:
+        similar_keys = get_close_matches(unknown_keys[0], allowed, 1)
         hint = f"did you mean `{similar_keys[0]}`?" if similar_keys else f"known keys: {', '.join(allowed)}"
-        names = ", ".join(unknown)
-        raise InvalidInput(f"{where}: unknown keys: {names if len(names) <= 60 else names[:59] + '…'}", hint=hint)
+        names = ", ".join(unknown_keys)
+        raise InvalidInput(f"{subject}: unknown keys: {names if len(names) <= 60 else names[:59] + '…'}", hint=hint)
     try:
         return AgentSpec.model_validate(_resolve_paths(values, base))
     except InvalidInput as error:
-        raise InvalidInput(f"{where}: {error.message.removeprefix('AgentSpec.')}", hint=error.hint) from error
+        raise InvalidInput(f"{subject}: {error.message.removeprefix('AgentSpec.')}", hint=error.hint) from error
 
 
 def _resolve_paths(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:

@@ -71,7 +71,7 @@ def load_agent(file: Path, *, model: str | None = None, base_url: str | None = N
 
     values = {"name": file.stem, "discover_skills": True} | _read(file)
     values |= {key: value for key, value in (("model", model), ("base_url", base_url)) if value is not None}
-    return spec_from_data(values, base=file.absolute().parent, where=str(file))
+    return spec_from_data(values, base=file.absolute().parent, subject=str(file))
 
 
 def _read(file: Path) -> dict[str, Any]:

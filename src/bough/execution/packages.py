@@ -283,11 +283,11 @@ def _read_versions(folder: str) -> dict[str, set[Version]]:
     """
     versions: dict[str, set[Version]] = {}
     for name, tags in _read_tags(folder):
-        parsed = [tag.split("-") for tag in tags if tag.count("-") == 2]
-        matching_tags = [(python, abi) for python, abi, system in parsed if _is_this_platform(system)]
-        if parsed and not matching_tags:
+        split_tags = [tag.split("-") for tag in tags if tag.count("-") == 2]
+        matching_tags = [(python, abi) for python, abi, system in split_tags if _is_this_platform(system)]
+        if split_tags and not matching_tags:
             raise InvalidInput(
-                f"packages: {name.removesuffix('.dist-info')} is for {parsed[0][2]}, and this machine is "
+                f"packages: {name.removesuffix('.dist-info')} is for {split_tags[0][2]}, and this machine is "
                 f"{sys.platform}{_PLATFORM_SUFFIX}",
                 hint="recreate the environment on this machine",
             )
@@ -330,11 +330,11 @@ def _read_tags(folder: str) -> Iterator[tuple[str, list[str]]]:
 
 def _read_beneath(folder_fd: int, name: str, file: str) -> str:
     """Return the text of the regular file `name/file` in an open folder; empty for any other kind of file."""
-    inner = os.open(name, _FOLDER, dir_fd=folder_fd)
+    inner_fd = os.open(name, _FOLDER, dir_fd=folder_fd)
     try:
-        fd = os.open(file, _READ, dir_fd=inner)
+        fd = os.open(file, _READ, dir_fd=inner_fd)
     finally:
-        os.close(inner)
+        os.close(inner_fd)
     try:
         data = os.read(fd, _MAX_TAGS_BYTES) if stat.S_ISREG(os.fstat(fd).st_mode) else b""
     finally:

@@ -277,7 +277,7 @@ class HookSet:
                 continue
             if hook.outside:
                 await settle()  # otherwise a crash could lose a call that the hook has already seen
-            started = time.monotonic()
+            started_at = time.monotonic()
             answer = await hook.ask(hook_input)
             answers.append(answer)
             events.append(
@@ -287,7 +287,7 @@ class HookSet:
                     verdict=_name_verdict(answer),
                     output=_join_output(answer)[:EVENT_OUTPUT],
                     tool_call_id=hook_input.tool_call_id,
-                    duration_seconds=round(time.monotonic() - started, 6),
+                    duration_seconds=round(time.monotonic() - started_at, 6),
                 )
             )
             if answer.decision == "deny":

@@ -164,8 +164,8 @@ class _Forms:
         from ahocorasick_rs import BytesAhoCorasick, Implementation
 
         values = [value for versions in self._secrets.values() for value in versions]
-        anchors = {self._encode(form)[:_ANCHOR_CHARS] for value in values for form in _unbroken_forms(value)}
-        anchors |= {anchor for value in values for anchor in _base64_anchors(value)}
+        anchors = {self._encode(form)[:_ANCHOR_CHARS] for value in values for form in _list_unbroken_forms(value)}
+        anchors |= {anchor for value in values for anchor in _list_base64_anchors(value)}
         # A DFA searches twice as fast, and takes about 2 KiB of memory for each anchor.
         implementation = Implementation.DFA if len(anchors) <= _MAX_DFA_ANCHORS else Implementation.ContiguousNFA
         patterns = [_to_bytes(anchor) for anchor in sorted(anchors)]
@@ -263,10 +263,10 @@ _LINE_WIDTHS: Final = (64, 76)
 
 def _all_forms(value: str) -> set[str]:
     """Return all forms of a value."""
-    return _unbroken_forms(value).union(*map(_wrap, _base64_at_each_offset(value)))
+    return _list_unbroken_forms(value).union(*map(_wrap, _base64_at_each_offset(value)))
 
 
-def _unbroken_forms(value: str) -> set[str]:
+def _list_unbroken_forms(value: str) -> set[str]:
     """Return all forms of a value except base64 with line breaks. Each long line of the value is treated as a value."""
     lines = [line.strip() for line in value.splitlines()] if "\n" in value.strip() else []
     long_lines = [line for line in lines if len(line) >= _MIN_LINE_CHARS and not line.startswith("-----")]
@@ -338,7 +338,7 @@ def _base64_at_each_offset(value: str) -> Iterator[str]:
             ]
 
 
-def _base64_anchors(value: str) -> Iterator[str]:
+def _list_base64_anchors(value: str) -> Iterator[str]:
     """Yield two adjacent parts of a value in base64. Line breaks every 64 characters leave at least one intact."""
     for encoded in _base64_at_each_offset(value):
         length = min(_ANCHOR_CHARS, len(encoded) // 2)

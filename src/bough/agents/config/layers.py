@@ -203,11 +203,11 @@ def _read_policy(value: Any) -> Any:
 def narrow_limits(existing: Mapping[str, Any] | None, value: Mapping[str, Any]) -> JsonObject | None:
     """Return the existing limits merged with new ones; None if a new limit is wider, or `per` differs."""
     old = dict(existing or {})
-    unit = value.get("per") or old.get("per") or "conversation"
-    if existing and unit != (old.get("per") or "conversation"):
+    per = value.get("per") or old.get("per") or "conversation"
+    if existing and per != (old.get("per") or "conversation"):
         return None  # 10 per run and 10 per conversation cannot be compared
     # An agent without limits has the default limits per run, which a project must not exceed.
-    bounds = (Limits().bounds if unit == "run" and existing is None else {}) | old
+    bounds = (Limits().bounds if per == "run" and existing is None else {}) | old
     if value.get("unpriced") == "allow" and old.get("unpriced") != "allow":
         return None
     for name, bound in value.items():

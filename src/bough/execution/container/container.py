@@ -510,11 +510,11 @@ class ContainerCodeExecutor(CodeExecutorMixin):
                 continue  # it only makes a part of the workspace read-only, which a task's workspace does not need
             _copy_mount(mount, os.path.join(workspace.folder, f"mount-{number}"))
             links[mount.target] = f"{folder}/mount-{number}"
-        program = _make_first_command(f"{folder}/exchange")
+        command = _make_first_command(f"{folder}/exchange")
         with explain_failure("The run could not be started"):
             self._container.put_archive("/", pack_links(links))
             earlier_pids = list_processes(self._container)  # before the run: any other process afterwards belongs to it
-            process = self._engine.api.exec_create(self._container.id, program, user="0:0", workdir="/")
+            process = self._engine.api.exec_create(self._container.id, command, user="0:0", workdir="/")
             self._engine.api.exec_start(process["Id"], detach=True)
         return ExecRun(self._engine, self._container, process["Id"], earlier_pids, restart=self._restart)
 

@@ -297,13 +297,13 @@ def serve(sandlock, control):
     init.call("prctl", init.PR_SET_DUMPABLE, 0, 0, 0, 0)  # programs of the same user run in the sandboxes
     wakeup_fd = init.wake_on_child()
     control.send(b"r")
-    watched = select.poll()
-    watched.register(control, select.POLLIN)
-    watched.register(wakeup_fd, select.POLLIN)
+    poller = select.poll()
+    poller.register(control, select.POLLIN)
+    poller.register(wakeup_fd, select.POLLIN)
     gc.freeze()  # as in `init.run`
     runs = {}
     while True:
-        ready = [fd for fd, _ in watched.poll()]
+        ready = [fd for fd, _ in poller.poll()]
         if wakeup_fd in ready:
             os.read(wakeup_fd, 4096)
             report_exited(runs)

@@ -76,8 +76,8 @@ def drop_bounding_set():
     """Clear the capability bounding set, so that no executed file can restore a capability."""
     # Must be called before `drop_privileges`: it needs CAP_SETPCAP, which a change of uid removes.
     with open("/proc/sys/kernel/cap_last_cap") as source:
-        last = int(source.read())
-    for capability in range(last + 1):
+        last_capability = int(source.read())
+    for capability in range(last_capability + 1):
         call("prctl", PR_CAPBSET_DROP, capability, 0, 0, 0)
 
 
@@ -176,11 +176,11 @@ def wait_for(child, status_fd, wakeup_fd):
 
     Returns None if the host has closed the socket.
     """
-    watched = select.poll()
-    watched.register(status_fd, select.POLLIN | select.POLLHUP)
-    watched.register(wakeup_fd, select.POLLIN)
+    poller = select.poll()
+    poller.register(status_fd, select.POLLIN | select.POLLHUP)
+    poller.register(wakeup_fd, select.POLLIN)
     while True:
-        ready = [fd for fd, _ in watched.poll()]
+        ready = [fd for fd, _ in poller.poll()]
         if wakeup_fd in ready:
             os.read(wakeup_fd, 4096)
         # One byte may mean several exits, so every exited child is reaped before the next poll.
@@ -224,10 +224,10 @@ def kill_others(child):
     while True:
         spared = (os.getpid(), child)
         pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
-        others = [pid for pid in pids if pid not in spared and is_running(pid)]
-        if not others:
+        other_pids = [pid for pid in pids if pid not in spared and is_running(pid)]
+        if not other_pids:
             return
-        for pid in others:
+        for pid in other_pids:
             try:
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)

@@ -67,11 +67,11 @@ def kill_descendants():
 
 def wait_for_end(child, status_fd):
     """Wait until `child` has exited (returns True), or the host has closed the status socket (returns False)."""
-    watched = select.poll()
+    poller = select.poll()
     pidfd = os.pidfd_open(child)
-    watched.register(pidfd, select.POLLIN)
-    watched.register(status_fd, select.POLLIN | select.POLLHUP)
-    ready = [fd for fd, _ in watched.poll()]
+    poller.register(pidfd, select.POLLIN)
+    poller.register(status_fd, select.POLLIN | select.POLLHUP)
+    ready = [fd for fd, _ in poller.poll()]
     os.close(pidfd)
     return pidfd in ready
 

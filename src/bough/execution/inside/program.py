@@ -108,10 +108,10 @@ class PackageStartup:
 
 def add_python_path(value):
     """Insert the folders of PYTHONPATH after the program's own folder, as without `-I`; return those that were new."""
-    added = [path for path in value.split(":") if path and path not in sys.path]
+    added_folders = [path for path in value.split(":") if path and path not in sys.path]
     # At 1, after the program's own folder, so that no package shadows a module in that folder.
-    sys.path[1:1] = added
-    return added
+    sys.path[1:1] = added_folders
+    return added_folders
 
 
 def become_main(conf):

@@ -138,10 +138,10 @@ def hold_mounts(pid):
 
 def wait_for(pid, status_fd, wakeup_fd, control):
     """Wait for a run as `init.wait_for` does; exit if the host has exited."""
-    watched = select.poll()
-    watched.register(control, select.POLLHUP)
+    poller = select.poll()
+    poller.register(control, select.POLLHUP)
     program_end = init.wait_for(pid, status_fd, wakeup_fd)
-    if any(event & select.POLLHUP for _, event in watched.poll(0)):
+    if any(event & select.POLLHUP for _, event in poller.poll(0)):
         os._exit(0)
     return program_end
 

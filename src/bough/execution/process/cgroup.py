@@ -136,12 +136,12 @@ class DelayedGroup:
             group = self._make()
             if group is None:
                 return
-            moved: set[int] = set()
+            moved_pids: set[int] = set()
             new_pids = pids()
             while new_pids:
                 group.add_processes(new_pids)
-                moved.update(new_pids)
-                new_pids = [pid for pid in pids() if pid not in moved]
+                moved_pids.update(new_pids)
+                new_pids = [pid for pid in pids() if pid not in moved_pids]
             self._group = group
 
     @property
@@ -160,7 +160,10 @@ class DelayedGroup:
 def find_memory_group(pid: int) -> Group | None:
     """Return the control group that limits the memory of a process, to read its counters; None if there is none."""
     groups = _read_groups(pid)
-    version, mount, controller = (1, os.path.join(ROOT, "memory"), "memory") if "memory" in groups else (2, ROOT, "")
+    if "memory" in groups:
+        version, mount, controller = 1, os.path.join(ROOT, "memory"), "memory"
+    else:
+        version, mount, controller = 2, ROOT, ""
     folder = os.path.join(mount, groups.get(controller, "/").lstrip("/"))
     return Group(version, (folder,)) if os.path.isdir(folder) and folder.rstrip("/") != mount else None
 

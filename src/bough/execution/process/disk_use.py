@@ -184,9 +184,9 @@ class DiskUse:
             with suppress(OSError):
                 state = os.stat(f"{folder}/{name}")
                 if stat.S_ISSOCK(state.st_mode):
-                    waiting = _count_in_flight(f"/proc/{pid}/fdinfo/{name}")
-                    if waiting and not _is_first_process(pid):  # the host sends descriptors to the first process
-                        in_flight[state.st_ino] = waiting
+                    waiting_count = _count_in_flight(f"/proc/{pid}/fdinfo/{name}")
+                    if waiting_count and not _is_first_process(pid):  # the host sends descriptors to the first process
+                        in_flight[state.st_ino] = waiting_count
                 yield state
 
     def _list_mapped_deleted(self, pid: int) -> Iterator[tuple[tuple[int, int], int]]:

@@ -147,7 +147,7 @@ def set_aside(root_fd: int, guards: Guards, before: GuardedEntries) -> list[tupl
     links are restored. Must be called after all processes of the run have ended.
     """
     earlier_links = {entry.identity: entry.link for entry in before.entries}
-    renamed: list[tuple[str, str]] = []
+    renamed_entries: list[tuple[str, str]] = []
     for entry in _GuardedWalk(guards, before=before).entries(root_fd):
         try:
             link = os.readlink(entry.name, dir_fd=entry.folder_fd) if entry.is_link else None
@@ -164,11 +164,11 @@ def set_aside(root_fd: int, guards: Guards, before: GuardedEntries) -> list[tupl
             continue
         except OSError as error:
             reason = f"{GUARDED_NAME}, cannot be renamed: {error.strerror}"
-        renamed.append((entry.path, reason))
+        renamed_entries.append((entry.path, reason))
     for entry in before.entries:
         if entry.link is not None:
             _restore_link(root_fd, entry.path, entry.link)
-    return renamed
+    return renamed_entries
 
 
 def _rename(fd: int, name: str, new_name: str) -> None:

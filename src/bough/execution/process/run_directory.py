@@ -78,11 +78,11 @@ class RunDirectory:
             return
         with self._lock:
             if self._path is not None:
-                renamed = os.path.join(self._path, f"left-{next(self._numbers)}")
-                os.rename(folder, renamed)
+                queued_folder = os.path.join(self._path, f"left-{next(self._numbers)}")
+                os.rename(folder, queued_folder)
                 if self._remover is None:
                     self._remover = Remover()
-                self._remover.add(renamed)
+                self._remover.add(queued_folder)
                 return
         tree.remove(folder)  # the run directory is being closed
 

@@ -169,9 +169,9 @@ class Workspace:
                 )
                 if plan.workspace is None:
                     return collected
-                renamed = set_aside(root, request.guards, self.guarded)
-                changed = True if renamed else collected.changed
-                return replace(collected, skipped=(*collected.skipped, *renamed), changed=changed)
+                renamed_entries = set_aside(root, request.guards, self.guarded)
+                changed = True if renamed_entries else collected.changed
+                return replace(collected, skipped=(*collected.skipped, *renamed_entries), changed=changed)
         except OSError as error:
             raise ExecutorError(
                 f"The workspace was removed during the run: {error.strerror}.", hint="Remove it only after the run."

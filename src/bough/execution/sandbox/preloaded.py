@@ -158,10 +158,10 @@ def _receive_process(connection: socket.socket) -> tuple[int, int]:
     Raises:
         OSError: No supervisor was forked.
     """
-    data, received, _, _ = socket.recv_fds(connection, 64, 1)
-    if len(received) != 1 or not data.startswith(b"p "):
+    data, fds, _, _ = socket.recv_fds(connection, 64, 1)
+    if len(fds) != 1 or not data.startswith(b"p "):
         raise OSError("no supervisor was forked")
-    return int(data[2:]), received[0]
+    return int(data[2:]), fds[0]
 
 
 class ForkedChild(ChildProcess):

@@ -326,18 +326,22 @@ def _make_own_process_filter(seccomp: Any) -> bytes:
     return b"".join(instructions)
 
 
-def _make_process_check(which: int | None, argument: int) -> list[tuple[int, int, int, int]]:
+def _make_process_check(required_kind: int | None, argument: int) -> list[tuple[int, int, int, int]]:
     """Return instructions that refuse a call unless its pid argument is the program's, or 0, which is the caller.
 
     Args:
-        which: The required value of the first argument, with which the pid argument is a pid and not a group or user;
+        required_kind: The value of the first argument with which the pid argument is a pid, and not a group or user;
             None if the call has no such argument.
         argument: The index of the pid argument.
     """
     refuse = (_RETURN, 0, 0, _ERRNO | errno.EPERM)
-    check_which = [] if which is None else [(_LOAD, 0, 0, _find_argument_offset(0)), (_JUMP_EQUAL, 1, 0, which), refuse]
+    check_kind = (
+        []
+        if required_kind is None
+        else [(_LOAD, 0, 0, _find_argument_offset(0)), (_JUMP_EQUAL, 1, 0, required_kind), refuse]
+    )
     compare_pid = [(_JUMP_EQUAL, _TO_END, 0, pid) for pid in (0, PROGRAM_PID)]
-    return [*check_which, (_LOAD, 0, 0, _find_argument_offset(argument)), *compare_pid, refuse]
+    return [*check_kind, (_LOAD, 0, 0, _find_argument_offset(argument)), *compare_pid, refuse]
 
 
 def _find_argument_offset(argument: int) -> int:
@@ -429,14 +433,14 @@ def _add_rule(builder: Any, action: Any, name: str, *conditions: Any) -> None:
 
 def _refuse_setuid_files(builder: Any, seccomp: Any) -> None:
     """Refuse to create setuid and setgid files: in a workspace they would give others the rights of its owner."""
-    refused = seccomp.ERRNO(errno.EPERM)
+    refuse_action = seccomp.ERRNO(errno.EPERM)
     for bit in (stat.S_ISUID, stat.S_ISGID):
         for name, argument in _MODE_ARGUMENTS.items():
-            _add_rule(builder, refused, name, seccomp.Arg(argument, seccomp.MASKED_EQ, bit, bit))
+            _add_rule(builder, refuse_action, name, seccomp.Arg(argument, seccomp.MASKED_EQ, bit, bit))
         for name, flags_argument in (("open", 1), ("openat", 2)):
             creates = seccomp.Arg(flags_argument, seccomp.MASKED_EQ, os.O_CREAT, os.O_CREAT)
             has_bit = seccomp.Arg(flags_argument + 1, seccomp.MASKED_EQ, bit, bit)
-            _add_rule(builder, refused, name, creates, has_bit)
+            _add_rule(builder, refuse_action, name, creates, has_bit)
     # The mode of openat2 is in memory, which a filter cannot read; callers fall back to openat.
     _refuse(builder, seccomp, ("openat2",), errno.ENOSYS)
 
@@ -448,12 +452,12 @@ def _refuse_uncounted_files(builder: Any, seccomp: Any) -> None:
     for name, flags_argument in (("open", 1), ("openat", 2)):
         condition = seccomp.Arg(flags_argument, seccomp.MASKED_EQ, unnamed, unnamed)
         _add_rule(builder, seccomp.ERRNO(errno.EOPNOTSUPP), name, condition)
-    refused = seccomp.ERRNO(errno.EPERM)
+    refuse_action = seccomp.ERRNO(errno.EPERM)
     # A separate descriptor table of a thread: only the table of its process can be listed cheaply.
     separates_table = seccomp.Arg(0, seccomp.MASKED_EQ, _CLONE_THREAD | _CLONE_FILES, _CLONE_THREAD)
-    _add_rule(builder, refused, "clone", separates_table)
+    _add_rule(builder, refuse_action, "clone", separates_table)
     unshares_table = seccomp.Arg(2, seccomp.MASKED_EQ, _CLOSE_RANGE_UNSHARE, _CLOSE_RANGE_UNSHARE)
-    _add_rule(builder, refused, "close_range", unshares_table)
+    _add_rule(builder, refuse_action, "close_range", unshares_table)
 
 
 def _refuse_sockets(builder: Any, seccomp: Any, *, network: bool) -> None:
@@ -461,21 +465,21 @@ def _refuse_sockets(builder: Any, seccomp: Any, *, network: bool) -> None:
 
     A datagram socket of a pair is refused because it can send data and descriptors to any socket in a mounted folder.
     """
-    refused = seccomp.ERRNO(errno.EACCES)
-    builder.add_rule(refused, "socketpair", seccomp.Arg(0, seccomp.NE, socket.AF_UNIX))
+    refuse_action = seccomp.ERRNO(errno.EACCES)
+    builder.add_rule(refuse_action, "socketpair", seccomp.Arg(0, seccomp.NE, socket.AF_UNIX))
     for kind in range(16):
         if kind not in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET):
-            builder.add_rule(refused, "socketpair", seccomp.Arg(1, seccomp.MASKED_EQ, 0xF, kind))
+            builder.add_rule(refuse_action, "socketpair", seccomp.Arg(1, seccomp.MASKED_EQ, 0xF, kind))
     # Setting SO_SNDBUF succeeds without effect: without a control group, every buffer counts with the default size.
     sets_buffer_size = seccomp.Arg(1, seccomp.EQ, socket.SOL_SOCKET), seccomp.Arg(2, seccomp.EQ, socket.SO_SNDBUF)
     builder.add_rule(seccomp.ERRNO(0), "setsockopt", *sets_buffer_size)
     if not network:
         _refuse(builder, seccomp, ("socket", "connect", "bind"), errno.EACCES)
         return
-    builder.add_rule(refused, "socket", seccomp.Arg(0, seccomp.NE, socket.AF_INET))
+    builder.add_rule(refuse_action, "socket", seccomp.Arg(0, seccomp.NE, socket.AF_INET))
     for kind in range(16):
         if kind != socket.SOCK_STREAM:
-            builder.add_rule(refused, "socket", seccomp.Arg(1, seccomp.MASKED_EQ, 0xF, kind))
+            builder.add_rule(refuse_action, "socket", seccomp.Arg(1, seccomp.MASKED_EQ, 0xF, kind))
 
 
 def _export(builder: Any, seccomp: Any) -> bytes:

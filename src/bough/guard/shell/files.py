@@ -110,14 +110,14 @@ def assess_dd(call: ShellCall) -> Iterator[RiskFinding]:
     """dd: reads `if=` and writes `of=`."""
     for word in call.args:
         key, _, value = word.text.partition("=")
-        target = Word(value, word.is_known, word.is_computed)
+        file_word = Word(value, word.is_known, word.is_computed)
         if key == "of":
             yield RiskFinding(
-                Risk.HIGH if value.startswith("/dev/") and value != "/dev/null" else Risk.MEDIUM, "dd writes"
+                Risk.HIGH if value.startswith("/dev/") and value != "/dev/null" else Risk.MEDIUM, "`dd` writes a file"
             )
-            yield from call.assess_writes([target])
+            yield from call.assess_writes([file_word])
         elif key == "if":
-            yield from call.assess_reads([target])
+            yield from call.assess_reads([file_word])
     yield from call.assess_unknown_words()
 
 

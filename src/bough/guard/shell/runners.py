@@ -285,6 +285,7 @@ _PROJECT_MODULES = names("pytest unittest doctest venv compileall build mypy ruf
 
 
 def _assess_module(call: ShellCall) -> Iterator[RiskFinding]:
+    """`python -m`: modules that check or build the project, and modules that use the network, are MEDIUM."""
     module = next((word.text for word in call.operands), "")
     if module in _PROJECT_MODULES:
         yield RiskFinding(Risk.MEDIUM, f"runs the module {module} on the workspace")

@@ -82,7 +82,7 @@ _PLAIN_TYPES = ("word", "number", "string_content", "extglob_pattern")
 
 
 def _expand_node(node: Node, variables: Variables, quoted: bool, depth: int) -> list[Word]:
-    """Return the values of a node; braces and spaces that split words are private characters in them."""
+    """Return the values of a node, with private characters in place of braces and of spaces that split words."""
     if depth > 40:  # a deep tree must not exhaust the stack of the interpreter
         return _make_unknown(node, is_computed=True)
     kind = node.type
@@ -126,7 +126,7 @@ _MARKS = str.maketrans({"{": _OPEN, ",": _COMMA, "}": _CLOSE})
 
 
 def _parse_plain(text: str, quoted: bool) -> Word:
-    """Return the value of a text without expansions: escapes are removed, unquoted braces are private characters."""
+    """Return the value of a text without expansions: escapes removed, unquoted braces as private characters."""
     if _SPECIAL.search(text) is None:
         return Word(text)
     if quoted:

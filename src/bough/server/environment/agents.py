@@ -89,7 +89,7 @@ class AgentCatalogue:
         defaults: dict[str, Any] = {"discover_skills": True, "workspace_access": default.workspace_access}
         if "model" not in fields:  # the default model is called at its own address
             defaults |= {"base_url": default.base_url}
-        spec = spec_from_data(defaults | fields, base=self._settings.home, where="agent")
+        spec = spec_from_data(defaults | fields, base=self._settings.home, subject="agent")
         if "model" not in fields:
             spec = spec.model_copy(update={"model": default.model, "settings": default.settings})
         return self.narrow(caller, spec)

@@ -117,7 +117,7 @@ def walk(
     """
     used_limits = limits or WalkLimits()
     top = os.path.abspath(root.path)
-    visited = _start_visited(top)
+    visited = _make_visited_set(top)
     deadline = time.monotonic() + used_limits.seconds
     pending: deque[tuple[str, str]] = deque([(top, "")])
     name_count = 0
@@ -144,7 +144,7 @@ def walk(
                 pending.append((f"{current_folder}/{name}", outer_skill if skill_file is None else current_folder))
 
 
-def _start_visited(folder: str) -> set[tuple[int, int]]:
+def _make_visited_set(folder: str) -> set[tuple[int, int]]:
     """Return the set of visited folders at the start: device and inode of the top folder, if it exists."""
     try:
         info = os.stat(folder)

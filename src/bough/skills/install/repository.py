@@ -150,8 +150,8 @@ def _read_objects(repository: git.Repository, object_ids: list[str], *, is_bound
 
 def _list_objects(repository: git.Repository) -> dict[str, int]:
     """Return the sizes of all local objects. All, because git would fetch each missing object that it is asked for."""
-    listed = _git(repository, "cat-file", "--batch-check=%(objectname) %(objectsize)", "--batch-all-objects")
-    return {name: int(size) for name, _, size in (line.partition(" ") for line in listed.splitlines())}
+    output = _git(repository, "cat-file", "--batch-check=%(objectname) %(objectsize)", "--batch-all-objects")
+    return {name: int(size) for name, _, size in (line.partition(" ") for line in output.splitlines())}
 
 
 def _parse_batch(data: bytes) -> Iterator[tuple[str, bytes]]:

@@ -189,10 +189,10 @@ def _ask_for_inputs(missing: list[InputMetadata]) -> str:
 
 def _list_files(resources: Resources) -> str:
     """Return the XML list of a skill's files; empty if it has none."""
-    listed = resources.all[:MAX_LISTED_FILES]
-    if not listed:
+    listed_files = resources.all[:MAX_LISTED_FILES]
+    if not listed_files:
         return ""
-    lines = [f"<file>{escape(name, quote=False)}</file>" for name in listed]
-    if len(resources.all) > len(listed) or not resources.complete:
+    lines = [f"<file>{escape(name, quote=False)}</file>" for name in listed_files]
+    if len(resources.all) > len(listed_files) or not resources.complete:
         lines.append("<more/>")
     return "<skill_resources>\n" + "\n".join(lines) + "\n</skill_resources>"

@@ -106,8 +106,8 @@ def check_inputs_declared(skill: Skill) -> tuple[Diagnostic, ...]:
     names = () if skill.inputs else list_undeclared(skill.content)
     if not names:
         return ()
-    listed = ", ".join(f"`{name}`" for name in names[:_MAX_LISTED_NAMES])
-    message = f"the text uses {listed} without declaring inputs; they are treated as required inputs"
+    quoted_names = ", ".join(f"`{name}`" for name in names[:_MAX_LISTED_NAMES])
+    message = f"the text uses {quoted_names} without declaring inputs; they are treated as required inputs"
     fix = "declare them under `inputs`, or put literal text into a code span"
     return (Diagnostic("input-undeclared", "info", message, None, fix, str(skill.path or "")),)
 

@@ -285,7 +285,7 @@ def _summarize(reading: Reading) -> HeadReading:
 
 
 def _load_head(head: bytes, notes: Notes) -> dict[str, Any] | None:
-    """Return the fields of a head; None unless it has a complete frontmatter with a description."""
+    """Return the fields in the first bytes of a file; None without a complete frontmatter and a description."""
     header = find_exact_header(head)
     if header is None:
         return None

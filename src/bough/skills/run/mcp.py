@@ -54,8 +54,8 @@ def list_servers(skill: Skill, env: Mapping[str, str], *, root: str | None = Non
     folder = str(skill.folder.absolute()) if skill.folder else ""
     # SKILL_ROOT last: a variable of the environment must not replace it.
     variables = {**env, "SKILL_ROOT": folder if root is None else root}
-    configured = _read_mcp_file(skill) | _extract_servers(skill.mcp_tools, skill.name)
-    return tuple(_parse_server(name, configured[name], variables) for name in sorted(configured))
+    configurations = _read_mcp_file(skill) | _extract_servers(skill.mcp_tools, skill.name)
+    return tuple(_parse_server(name, configurations[name], variables) for name in sorted(configurations))
 
 
 def list_server_commands(skill: Skill) -> dict[str, str]:
@@ -64,11 +64,11 @@ def list_server_commands(skill: Skill) -> dict[str, str]:
     If the configuration is invalid, returns the error message under the name `.mcp.json`.
     """
     try:
-        configured = _read_mcp_file(skill) | _extract_servers(skill.mcp_tools, skill.name)
+        configurations = _read_mcp_file(skill) | _extract_servers(skill.mcp_tools, skill.name)
     except InvalidInput as error:
         return {".mcp.json": error.message}
     # Variables are not expanded: the result is displayed, and the values of variables may be secrets.
-    return {name: _describe_server(configured[name]) for name in sorted(configured)}
+    return {name: _describe_server(configurations[name]) for name in sorted(configurations)}
 
 
 def check_servers(skill: Skill, env: Mapping[str, str]) -> tuple[Diagnostic, ...]:
