@@ -17,7 +17,7 @@ from bough.execution.base import CodeExecutionInput, CodeExecutionResult, CodeEx
 from bough.execution.packages import Packages
 from bough.execution.process.child import ChildProcess, ConnectedChild
 from bough.execution.process.process import run_process
-from bough.execution.process.result import make_timed_out
+from bough.execution.process.result import make_timeout_result
 from bough.execution.process.run_directory import RunDirectory
 from bough.execution.request import Plan, make_plan, refuse_persistent_interpreter
 from bough.execution.sandbox.bubblewrap import BubblewrapRung
@@ -141,7 +141,7 @@ class LocalSandboxCodeExecutor(CodeExecutorMixin):
         """Run `plan` in its persistent interpreter, in a warm sandbox if there is one, or in a new sandbox."""
         rung = await self._get_rung()
         if plan.timeout_seconds == 0:
-            return make_timed_out(plan, isolation=rung.isolation)
+            return make_timeout_result(plan, isolation=rung.isolation)
         if plan.domain_rules:
             return await self._run_with_network(plan, rung)
         execution_id = plan.request.execution_id

@@ -17,7 +17,7 @@ from bough.execution.base import NO_GUARDS, CodeExecutionInput, CodeExecutionRes
 from bough.execution.process.child import CONF, STATUS, Launch
 from bough.execution.process.identity import Identity
 from bough.execution.process.process import run_process
-from bough.execution.process.result import make_timed_out
+from bough.execution.process.result import make_timeout_result
 from bough.execution.process.run_directory import RunDirectory
 from bough.execution.process.workspace import Workspace
 from bough.execution.request import CODE_FOLDER, WORK, Plan, make_plan, refuse_persistent_interpreter
@@ -55,7 +55,7 @@ class UnsafeLocalCodeExecutor(CodeExecutorMixin):
         plan = make_plan(replace(request, guards=NO_GUARDS), default_timeout_seconds=self.default_timeout_seconds)
         refuse_persistent_interpreter(plan.request)
         if plan.timeout_seconds == 0:
-            return make_timed_out(plan, isolation=self.isolation)
+            return make_timeout_result(plan, isolation=self.isolation)
         return await finish(
             run_process(
                 plan,

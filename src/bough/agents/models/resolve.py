@@ -430,10 +430,9 @@ class SharedProviders:
     def _get_providers(self, loop: asyncio.AbstractEventLoop) -> OrderedDict[bytes, _OpenProvider]:
         # The lock guards only the dictionary of loops; the providers of a loop are used by its thread alone.
         with self._lock:
-            for closed in [cached for cached in self._providers_by_loop if cached.is_closed()]:
-                del self._providers_by_loop[
-                    closed
-                ]  # its clients refer to the loop, so it would never be garbage-collected
+            # The clients of a closed loop refer to it, so it would never be garbage-collected.
+            for closed_loop in [known_loop for known_loop in self._providers_by_loop if known_loop.is_closed()]:
+                del self._providers_by_loop[closed_loop]
             return self._providers_by_loop.setdefault(loop, OrderedDict())
 
     def _make_cache_key(self, kind: str, base_url: str | None, api_key: str | None) -> bytes:

@@ -62,7 +62,7 @@ from bough.execution.process.disk_use import max_names
 from bough.execution.process.guarded import find_guarded
 from bough.execution.process.identity import Identity, identity_for
 from bough.execution.process.process import prepare_workspace
-from bough.execution.process.result import build_result, make_timed_out
+from bough.execution.process.result import build_result, make_timeout_result
 from bough.execution.process.run_directory import RunDirectory
 from bough.execution.process.watch import watch
 from bough.execution.process.workspace import Workspace
@@ -246,7 +246,7 @@ class ContainerCodeExecutor(CodeExecutorMixin):
                 )
             await self._connect()
             if plan.timeout_seconds == 0:
-                return make_timed_out(plan, isolation=self.isolation)
+                return make_timeout_result(plan, isolation=self.isolation)
             return await finish(self._run(plan), cancel=True)
 
     async def healthy(self) -> bool:

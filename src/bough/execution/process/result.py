@@ -66,7 +66,7 @@ def _find_changed(plan: Plan, collected: Collected, isolation: Isolation) -> boo
     return None if isolation is Isolation.NONE and not collected.changed else collected.changed
 
 
-def make_timed_out(plan: Plan, *, isolation: Isolation) -> CodeExecutionResult:
+def make_timeout_result(plan: Plan, *, isolation: Isolation) -> CodeExecutionResult:
     """Return the result for a timeout of 0: nothing was started."""
     return CodeExecutionResult(
         timed_out=True,

@@ -140,7 +140,7 @@ def walk(
         for name, entry in entries.items():
             if name in _NEVER_SEARCHED or not (thorough or _is_searched(f"{current_folder}/{name}", name, skill_file)):
                 continue
-            if entry.is_dir(follow_symlinks=False) or _is_followed(entry, root, visited, notes):
+            if entry.is_dir(follow_symlinks=False) or _may_follow(entry, root, visited, notes):
                 pending.append((f"{current_folder}/{name}", outer_skill if skill_file is None else current_folder))
 
 
@@ -257,8 +257,8 @@ def _begins_with_frontmatter(path: str) -> bool:
         return False
 
 
-def _is_followed(entry: os.DirEntry[str], root: Root, visited: set[tuple[int, int]], notes: list[Diagnostic]) -> bool:
-    """Whether to follow a link: only to a folder inside the project that was not visited before."""
+def _may_follow(entry: os.DirEntry[str], root: Root, visited: set[tuple[int, int]], notes: list[Diagnostic]) -> bool:
+    """Whether to follow a link: only to a folder inside the project that is not in `visited`, to which it is added."""
     # Folders are compared by device and inode, because several links may lead to the same folder.
     if not entry.is_symlink():
         return False

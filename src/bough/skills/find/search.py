@@ -122,7 +122,7 @@ class SkillSearch:
             scores = {
                 other: score
                 for other, count in self._list_candidates(sample, stems)
-                if (score := self._score(len(sample), other, count)) >= _MIN_ASSOCIATION
+                if (score := self._score_relation(len(sample), other, count)) >= _MIN_ASSOCIATION
             }
             related_words |= dict.fromkeys(sorted(scores, key=lambda other: (-scores[other], other))[:_MAX_RELATED])
         return list(related_words)
@@ -164,7 +164,7 @@ class SkillSearch:
     def _is_content(self, word: str) -> bool:
         return word not in self._stop_words and len(word) > 1 and not word.isdigit()
 
-    def _score(self, word_count: int, other: str, joint_count: int) -> float:
+    def _score_relation(self, word_count: int, other: str, joint_count: int) -> float:
         """Return how closely two words are related, from 0 to 1.
 
         Args:

@@ -100,13 +100,11 @@ def list_search_path(folder: Path) -> list[Path]:
 
 def _list_roots(folder: Path, project: Path) -> list[Path]:
     """Return the folders of the project that are searched for modules, in order, with links resolved."""
-    installed = tuple(os.path.realpath(path) for path in {sys.prefix, *sysconfig.get_paths().values()})
+    installed_folders = tuple(os.path.realpath(path) for path in {sys.prefix, *sysconfig.get_paths().values()})
     roots = {Path(os.path.realpath(folder)): None, Path(os.path.realpath(folder / "src")): None}
     for entry in sys.path:
         path = Path(os.path.realpath(entry))
-        if path.is_relative_to(project) and not any(
-            path.is_relative_to(installed_folder) for installed_folder in installed
-        ):
+        if path.is_relative_to(project) and not any(path.is_relative_to(other) for other in installed_folders):
             roots[path] = None
     return [path for path in roots if path.is_relative_to(project)]
 
