@@ -416,7 +416,8 @@ def _read_analyzer(recorded: Any, analyzer: SecurityAnalyzer | None, *, is_forei
     except InvalidInput as error:
         if is_foreign:
             return analyzer
+        kind: Any = cast("JsonObject", recorded).get("kind") if isinstance(recorded, dict) else recorded
         raise InvalidInput(
-            f"the conversation was started with the analyzer {recorded.get('kind')!r}, and its log has only the name",
+            f"the conversation was started with the analyzer {kind!r}, and its log has only the name",
             hint="pass the security_analyzer= that it was started with",
         ) from error

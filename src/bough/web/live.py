@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
 from sse_starlette import EventSourceResponse, ServerSentEvent
@@ -13,7 +13,7 @@ from starlette.responses import Response
 from bough.errors import InvalidInput
 from bough.server.access import watch_key
 from bough.server.live.broadcast import Fragment, RunEnded, StoredEvent, StreamEnd, StreamItem
-from bough.web.log import LogReader, describe_status
+from bough.web.log import Chunk, LogReader, count_turns, describe_status
 from bough.web.screen import Visit
 
 _JOIN_SECONDS: Final = 0.05
@@ -66,13 +66,14 @@ async def _iterate_frames(visit: Visit, after: int) -> AsyncIterator[bytes]:
             # A task fills the queue, so that waiting for 50 ms loses no item and a slow reader holds up only itself.
             filling = asyncio.create_task(fill(), name=f"rows of {id}")
             try:
-                last = after
+                last, counted = after, (0, 0)
                 while True:
                     items = await _take(queue)
                     if not items:
                         await filling  # raises what ended it
                         return
-                    for frame in await _make_frames(visit, items, last):
+                    frames, counted = await _make_frames(visit, items, last, counted)
+                    for frame in frames:
                         yield frame
                     last = max([last, *(item.seq for item in items if isinstance(item, StoredEvent))])
                     if isinstance(items[-1], StreamEnd):
@@ -98,8 +99,14 @@ async def _take(queue: asyncio.Queue[StreamItem | None]) -> list[StreamItem]:
     return items
 
 
-async def _make_frames(visit: Visit, items: list[StreamItem], last: int) -> list[bytes]:
-    """Return the frames of some items: pieces of text, then rows with the state of the conversation, then the end."""
+async def _make_frames(
+    visit: Visit, items: list[StreamItem], last: int, counted: tuple[int, int]
+) -> tuple[list[bytes], tuple[int, int]]:
+    """Return the frames of some items: pieces of text, then rows with the state of the conversation, then the end.
+
+    Args:
+        counted: A seq, and the number of the turn before it, as the frames before told; those of now are returned.
+    """
     frames: list[bytes] = []
     texts: dict[str, str] = {}
     stop = last + 1
@@ -117,26 +124,37 @@ async def _make_frames(visit: Visit, items: list[StreamItem], last: int) -> list
                 texts = {}  # the event contains the pieces before it
             case _:
                 pass
-    rows = await _render_rows(visit, last, stop) if stop > last + 1 or needs_state else []
+    rows: list[bytes] = []
+    if stop > last + 1 or needs_state:
+        rows, counted = await _render_rows(visit, last, stop, counted)
     deltas = [_frame("delta", json.dumps({"kind": kind, "text": text})) for kind, text in texts.items()]
-    return [*rows, *deltas, *frames]
+    return [*rows, *deltas, *frames], counted
 
 
-async def _render_rows(visit: Visit, last: int, stop: int) -> list[bytes]:
-    reader = await LogReader.open(visit.access, visit.read_id())
+async def _render_rows(
+    visit: Visit, last: int, stop: int, counted: tuple[int, int]
+) -> tuple[list[bytes], tuple[int, int]]:
+    reader = await LogReader.open(visit.access, visit.read_id(), counted=counted)
     state = visit.render("state.html", {"status": describe_status(reader), "info": reader.info})
-    frames = await _render_range(visit, reader, last, stop) if stop > last + 1 else []
-    return [*frames, _frame("state", state)]
+    frames: list[bytes] = []
+    if stop > last + 1:
+        chunks = await reader.read_from(last, stop)
+        frames, counted = await _render_range(visit, reader, chunks, last, stop), count_turns(chunks) or counted
+    return [*frames, _frame("state", state)], counted
 
 
-async def _render_range(visit: Visit, reader: LogReader, last: int, stop: int) -> list[bytes]:
+async def _render_range(visit: Visit, reader: LogReader, chunks: Sequence[Chunk], last: int, stop: int) -> list[bytes]:
     """Return the frames of the rows after `last`: one, or more if it would have more than 64 KB."""
-    context = {"chunks": await reader.read_from(last, stop), "setting": reader.setting, "start": last + 1, "stop": stop}
+    context = {"chunks": chunks, "setting": reader.setting, "start": last + 1, "stop": stop}
     html = visit.render("rows.html", context)
     if len(html) > _MAX_FRAME_CHARS and stop - last > 2:
         middle = (last + 1 + stop) // 2
-        first_half = await _render_range(visit, reader, last, middle)
-        return [*first_half, *await _render_range(visit, reader, middle - 1, stop)]
+        halves = [(last, middle), (middle - 1, stop)]
+        return [
+            frame
+            for after, end in halves
+            for frame in await _render_range(visit, reader, await reader.read_from(after, end), after, end)
+        ]
     return [_frame("rows", html, id=stop - 1)]
 
 

@@ -32,12 +32,14 @@ class Chunk:
         number: The first seq divided by `CHUNK`.
         start: The first of the events that it contains.
         stop: The seq after the last of them.
+        turn_before: The number of the turn before its first event; None if its beginning was not read.
     """
 
     number: int
     start: int
     stop: int
     parts: Sequence[TurnPart]
+    turn_before: int | None = None
 
     def keep(self, is_wanted: Callable[[Row], bool]) -> Chunk:
         """Return the chunk with only some of its rows, and without turns that have none."""
@@ -51,6 +53,7 @@ class LogReader:
 
     Attributes:
         head: The number of events when the request began.
+        counted: A seq, and the number of the turn before it.
     """
 
     access: Access
@@ -59,10 +62,14 @@ class LogReader:
     head: int
     is_over: bool
     record: ConversationRecord
+    counted: tuple[int, int] = (0, 0)
 
     @classmethod
-    async def open(cls, access: Access, id: UUID) -> LogReader:
+    async def open(cls, access: Access, id: UUID, *, counted: tuple[int, int] = (0, 0)) -> LogReader:
         """Return the reader of a conversation.
+
+        Args:
+            counted: What an earlier reader's `count_turns` returned.
 
         Raises:
             NotFound: There is no such conversation.
@@ -79,22 +86,31 @@ class LogReader:
             now=utc_now(),
         )
         is_over = not is_running and not info.waiting
-        return cls(access=access, info=info, setting=setting, head=record.head, is_over=is_over, record=record)
+        return cls(
+            access=access,
+            info=info,
+            setting=setting,
+            head=record.head,
+            is_over=is_over,
+            record=record,
+            counted=counted,
+        )
 
     async def read(self, start: int, stop: int) -> list[Chunk]:
         """Return the chunks of the events with `start <= seq < stop`."""
         start, stop = max(start, 0), min(stop, self.head)
         if start >= stop:
             return []
-        part = await read_log_part(self.access.store, self.record, start, stop)
+        part = await read_log_part(self.access.store, self.record, start, stop, counted=self.counted)
         chunks: list[Chunk] = []
         turn = part.first_turn
         for number in range(start // CHUNK, (stop - 1) // CHUNK + 1):
             low, high = max(number * CHUNK, start), min((number + 1) * CHUNK, stop)
             rows = build_rows(part.events, low, high, part.turns, self.setting)
             parts = [self._add_totals(part, piece, low, high) for piece in group_turns(rows, turn)]
+            before = turn if low == number * CHUNK else None
             turn = parts[-1].number if parts else turn
-            chunks.append(Chunk(number=number, start=low, stop=high, parts=parts))
+            chunks.append(Chunk(number=number, start=low, stop=high, parts=parts, turn_before=before))
         return chunks
 
     async def read_from(self, after: int, stop: int) -> list[Chunk]:
@@ -142,6 +158,14 @@ class LogReader:
             return piece
         events = [event for event in part.events if start <= event["seq"] < end]
         return replace(piece, totals=add_up(events))
+
+
+def count_turns(chunks: Sequence[Chunk]) -> tuple[int, int] | None:
+    """Return the seq at which the last whole chunk begins, and the number of the turn before it; None without one."""
+    for chunk in reversed(chunks):
+        if chunk.turn_before is not None:
+            return chunk.number * CHUNK, chunk.turn_before
+    return None
 
 
 def describe_status(reader: LogReader) -> dict[str, str]:

@@ -313,7 +313,8 @@ async def test_an_event_that_does_not_fit_is_not_staged(store: Any) -> None:
     journal = Journal(store, cid)
     journal.stage(UserMessage.text("before"))
     with pytest.raises(CorruptLog):
-        journal.stage(StateChanged(changes={"title": "new"}), StateChanged(changes={"workspace": 5}))
+        response = {"kind": "response", "parts": [{"part_kind": "text"}]}
+        journal.stage(StateChanged(changes={"title": "new"}), ModelResponded(response=response, model="m", seen=0))
     assert journal.state.title is None
     await journal.append(UserMessage.text("after"))
     assert [stored.kind async for stored in store.read(cid)] == ["UserMessage", "UserMessage"]

@@ -12,6 +12,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from bough.conversation.log.changes import read_changes
 from bough.errors import BoughError, CorruptLog
 from bough.events.model import (
     Condensed,
@@ -271,7 +272,7 @@ class State:
             case ForkedFrom():
                 self._begin_fork(event)
             case StateChanged():
-                self._apply_changes(event.changes)
+                self._apply_changes(read_changes(event.changes))
             case PauseRequested():
                 self.pausing = True
             case LimitReached():

@@ -10,6 +10,7 @@ from contextlib import aclosing
 from dataclasses import asdict, dataclass, field
 from uuid import UUID
 
+from bough.conversation.log.changes import read_changes
 from bough.conversation.log.kept_states import find_nearest
 from bough.conversation.log.ledger import read_usage
 from bough.conversation.log.state import NOTHING_USED, State, ToolCall, YieldingDecoder, add_usage
@@ -271,12 +272,13 @@ class _TurnReader:
 
     def _apply_changes(self, event: StateChanged) -> None:
         """Add the marks of outcomes, the status and the reason that a `StateChanged` records."""
-        marks: JsonObject = event.changes.get("recorded", {})
+        changes = read_changes(event.changes)
+        marks: JsonObject = changes.get("recorded", {})
         for id, mark in marks.items():
             # The latest call with that id: some models use an id again in another response.
             index = max((index for index, call in enumerate(self.calls) if call.id == id), default=-1)
             self.marks[index] = str(mark)
-        status: Status | None = event.changes.get("status")
+        status: Status | None = changes.get("status")
         if status is None:
             return
         self.status = status

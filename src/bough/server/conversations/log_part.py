@@ -9,7 +9,7 @@ from bough.conversation.log.kept_states import find_nearest
 from bough.conversation.log.state import State
 from bough.conversation.log.turns import TurnRecord, fold_to_turn, read_turn_page
 from bough.events.model import UserMessage
-from bough.events.record import ConversationRecord, StoredEvent
+from bough.events.record import ConversationRecord
 from bough.server.auth.owned import OwnedStore
 from bough.server.bodies.events import encode_ours
 from bough.server.reading import MAX_LOOKED_AT
@@ -47,8 +47,14 @@ class LogPart:
     turn_starts: Mapping[int, int]
 
 
-async def read_log_part(store: OwnedStore, record: ConversationRecord, start: int, stop: int) -> LogPart:
+async def read_log_part(
+    store: OwnedStore, record: ConversationRecord, start: int, stop: int, *, counted: tuple[int, int] = (0, 0)
+) -> LogPart:
     """Return a part of a log. Reads the part, at most 200 events around it, and those of the turn it begins in.
+
+    Args:
+        counted: A seq up to `start`, and how many messages are before it, as an earlier part told. It is used where no
+            kept state is near, so that a stream does not count all messages for each of its frames.
 
     Raises:
         CorruptLog: An event cannot be read.
@@ -56,7 +62,8 @@ async def read_log_part(store: OwnedStore, record: ConversationRecord, start: in
     start, stop = max(start, 0), min(stop, record.head)
     state = await _fold_near(store, record, start)
     if state is None:
-        first_turn = await _count_messages(store, record, start)
+        place, messages = counted if counted[0] <= start else (0, 0)
+        first_turn = messages + await _count_messages(store, record, place, start)
         turned = 0
     else:
         first_turn, turned = state.turns, state.turn_start
@@ -79,11 +86,11 @@ async def read_log_part(store: OwnedStore, record: ConversationRecord, start: in
     starts = {number: seq for seq, number in turns.items()}
     if state is not None and first_turn and turned >= low:
         starts[first_turn] = turned
-    stored += await _read_outcomes(store, record, stored, stop)
+    events = [encode_ours(event) for event in stored]
     return LogPart(
         start=start,
         stop=stop,
-        events=[encode_ours(event) for event in stored],
+        events=[*events, *await _read_outcomes(store, record, events, stop)],
         turns=turns,
         first_turn=first_turn,
         turn_starts=starts,
@@ -119,9 +126,9 @@ async def _fold_near(store: OwnedStore, record: ConversationRecord, seq: int) ->
     return await fold_to_turn(store, record.id, head=seq) if await _is_near(store, record, seq) else None
 
 
-async def _count_messages(store: OwnedStore, record: ConversationRecord, stop: int) -> int:
-    """Return how many messages a log has before an event. O(events), of which no payload is read."""
-    return sum(kind == "UserMessage" for _, _, kind in await store.read_ids(record.id, 0, stop))
+async def _count_messages(store: OwnedStore, record: ConversationRecord, start: int, stop: int) -> int:
+    """Return how many messages a part of a log has. O(events), of which no payload is read."""
+    return sum(kind == "UserMessage" for _, _, kind in await store.read_ids(record.id, start, stop))
 
 
 async def find_turn_start(store: OwnedStore, record: ConversationRecord, number: int) -> int:
@@ -147,22 +154,23 @@ async def read_for_search(
 
 
 async def _read_outcomes(
-    store: OwnedStore, record: ConversationRecord, stored: Sequence[StoredEvent], stop: int
-) -> list[StoredEvent]:
+    store: OwnedStore, record: ConversationRecord, events: Sequence[JsonObject], stop: int
+) -> list[JsonObject]:
     """Return the outcomes of calls of the part that come later than the events that were read."""
     # The outcomes of calls that run side by side may be far away; without this they would look as if they were lost.
     open_calls = {
-        event.event.tool_call_id: event.seq for event in stored if event.event.kind == "ToolCalled" and event.seq < stop
+        event.get("tool_call_id") for event in events if event["kind"] == "ToolCalled" and event["seq"] < stop
     }
-    for event in stored:
-        if event.event.kind in _CALL_KINDS:
-            open_calls.pop(getattr(event.event, "tool_call_id", ""), None)
-    if not open_calls or not stored:
+    open_calls -= {event.get("tool_call_id") for event in events if event["kind"] in _CALL_KINDS}
+    if not open_calls:
         return []
-    outcomes: list[StoredEvent] = []
-    last = stored[-1].seq
-    async for event in store.read(record.id, last + 1, min(last + 1 + _MAX_TURN_EVENTS, record.head)):
-        if event.kind in _CALL_KINDS and open_calls.pop(getattr(event.event, "tool_call_id", ""), None) is not None:
+    outcomes: list[JsonObject] = []
+    last = events[-1]["seq"]
+    later = store.read(record.id, last + 1, min(last + 1 + _MAX_TURN_EVENTS, record.head), kinds=_CALL_KINDS)
+    async for stored in later:
+        event = encode_ours(stored)
+        if event.get("tool_call_id") in open_calls:
+            open_calls.remove(event["tool_call_id"])
             outcomes.append(event)
         if not open_calls:
             break
