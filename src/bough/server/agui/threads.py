@@ -182,10 +182,10 @@ async def _find_conversation(access: Access, thread: UUID, run: RunAgentInput) -
         record = await access.store.get(thread)
     except NotFound:
         record = None
-    named = _read_named(run.state)
-    if named is None or named == thread:
+    branch_id = _read_named(run.state)
+    if branch_id is None or branch_id == thread:
         return record
-    branch = await access.store.get(named)
+    branch = await access.store.get(branch_id)
     if record is None or branch.root != record.root:
         raise NotFound("state: the conversation is not of this thread", hint="send the state of the last run")
     return branch
