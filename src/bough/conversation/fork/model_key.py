@@ -17,7 +17,7 @@ def is_same_recipient(a: JsonObject, b: JsonObject) -> bool:
 
 
 def keep_sealed(fork_agent: JsonObject, *states: tuple[JsonObject, Mapping[str, Any]]) -> dict[str, str]:
-    """Return the sealed secrets of a fork: a map from their names to the conversations that they were sealed for.
+    """Return the sealed secrets of a fork: the conversation for which each was sealed, by name of the secret.
 
     The model's key is kept only if it was posted for the provider and address of the fork's model, because no other
     provider may get it.

@@ -139,7 +139,7 @@ class WritingThreats(Threats):
         finally:
             shutil.rmtree(elsewhere)
 
-    async def test_change_the_own_skill(self, executor: CodeExecutor, outside: Path) -> None:
+    async def test_change_the_mounted_skill(self, executor: CodeExecutor, outside: Path) -> None:
         (outside / "SKILL.md").write_text("as it was")
         (outside / "SKILL.md").chmod(0o666)
         code = (
@@ -158,8 +158,8 @@ class WritingThreats(Threats):
         assert (outside / "SKILL.md").read_text() == "as it was"
         assert (initial.st_mode, initial.st_mtime_ns) == (final.st_mode, final.st_mtime_ns)
 
-    async def test_change_the_own_skill_by_descriptor(self, executor: CodeExecutor, skill: Path) -> None:
-        """Uses calls that check the owner of a file, not how it was opened, because a script may run as the owner."""
+    async def test_change_the_mounted_skill_by_descriptor(self, executor: CodeExecutor, skill: Path) -> None:
+        """Tries system calls that a file's owner may make on a read-only descriptor: a script may run as the owner."""
         initial = _describe_tree(skill)
         mounts = (Mount(source=str(skill), target="/skill"),)
         result = await self.run(executor, _CHANGE_BY_DESCRIPTOR, "/skill", "/skill/SKILL.md", mounts=mounts)
@@ -167,7 +167,7 @@ class WritingThreats(Threats):
         assert _describe_tree(skill) == initial
 
     async def test_change_shared_files_by_descriptor(self, executor: CodeExecutor) -> None:
-        """For example the files of the first process, or an interpreter that belongs to the caller."""
+        """Shared files are, for example, those of the first process, or an interpreter that belongs to the caller."""
         initial = _describe_tree(Path(INSIDE))
         code = (
             f"{_CHANGE_BY_DESCRIPTOR}\n"
