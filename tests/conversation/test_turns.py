@@ -270,7 +270,7 @@ class TestRepeat:
         stranger = await start(scripted("no"))
         await say(stranger, "a secret")
         (turn,) = await stranger.turns()
-        with pytest.raises(InvalidInput, match="of another conversation"):
+        with pytest.raises(InvalidInput, match="unrelated conversation"):
             await source.repeat(turn)
         with pytest.raises(NotFound):
             await source.fork(at=turn)
