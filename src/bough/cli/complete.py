@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bough.cli.project import find_project
+from bough.cli.target import find_project
 from bough.errors import BoughError
 from bough.settings import Settings
 from bough.types import JsonObject

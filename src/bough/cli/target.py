@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from bough.cli.project import find_project
 from bough.errors import InvalidInput
 from bough.events.record import ConversationFilter
 
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from bough.settings import Settings
 
 LATEST = "-"
+_PROJECT_MARKS = (".git", ".agents", ".bough", "bough.yaml")
 
 
 @dataclass(frozen=True)
@@ -94,6 +94,21 @@ async def resolve(store: StoreAdmin, name: str) -> UUID:
         if page.items:
             return page.items[0].id
     return await store.resolve(name)
+
+
+def find_project() -> str:
+    """Return the project of the working folder: the nearest folder at or above it with a mark, below the home.
+
+    Without a mark, it is the working folder itself.
+    """
+    # Resolved as the working folder is: `.bough` in a home behind a link would make the whole home one project.
+    folder, home = Path.cwd(), Path.home().resolve()
+    for parent in (folder, *folder.parents):
+        if parent == home or parent == Path(parent.anchor):
+            break
+        if any((parent / mark).exists() for mark in _PROJECT_MARKS):
+            return str(parent)
+    return str(folder)
 
 
 def short(id: UUID | str) -> str:

@@ -219,9 +219,9 @@ class A2AClientExtended:
 
     def _is_allowed(self, url: str) -> bool:
         """Whether requests, with their token, may be sent to a URL of the agent's card."""
-        configured, named = urlsplit(self.config.url), urlsplit(url)
-        is_same = (configured.scheme, configured.netloc) == (named.scheme, named.netloc)
-        return is_same or named.hostname in self.config.allow_hosts or named.netloc in self.config.allow_hosts
+        configured, target = urlsplit(self.config.url), urlsplit(url)
+        is_same = (configured.scheme, configured.netloc) == (target.scheme, target.netloc)
+        return is_same or target.hostname in self.config.allow_hosts or target.netloc in self.config.allow_hosts
 
     def _make_clients(self, card: AgentCard) -> _Peer:
         from a2a.client.client import ClientConfig

@@ -30,18 +30,18 @@ def render_patch(patch: str) -> dict[str, Markup]:
     files: dict[str, list[Markup]] = {}
     rows: list[Markup] = []
     path = ""
-    shown = old_line = new_line = old_left = new_left = 0
+    row_count = old_line = new_line = old_left = new_left = 0
     for line in patch.split("\n"):
         # Within a hunk its counts decide what a line is: a removed line `-- a/x` looks like the header of a file.
         if (old_left > 0 or new_left > 0) and (row := _ROWS.get(line[:1])) is not None:
             rows.append(row.format(old_line if line[0] == "-" else new_line, show_block(line[1:])))
             old_line, old_left = (old_line + 1, old_left - 1) if line[0] != "+" else (old_line, old_left)
             new_line, new_left = (new_line + 1, new_left - 1) if line[0] != "-" else (new_line, new_left)
-            shown += 1
+            row_count += 1
         elif line.startswith(("--- a/", "+++ b/")):
             path = line[len("--- a/") :]
         elif hunk := _HUNK.match(line):
-            if shown >= MAX_PATCH_LINES:
+            if row_count >= MAX_PATCH_LINES:
                 break
             rows = files.setdefault(path, [])
             rows += [_GAP] * bool(rows)

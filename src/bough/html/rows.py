@@ -348,7 +348,7 @@ def find_rows(rows: Iterable[Row], text: str) -> list[int]:
         if isinstance(row, HiddenRow):
             continue  # the row that shows the event is found
         for part in row.items if isinstance(row, QuietRow) else (row,):
-            if any(needle in shown.casefold() for shown in _iterate_texts(part)):
+            if any(needle in text.casefold() for text in _iterate_texts(part)):
                 seqs.append(part.seq)
     return sorted(seqs)
 

@@ -187,8 +187,8 @@ def add_up(events: Sequence[JsonObject]) -> TurnTotals:
 
 def _list_kept_paths(events: Sequence[JsonObject]) -> list[str] | None:
     """Return the paths that tools changed, as the log names them when it keeps files; None if no files were kept."""
-    kept = [event for event in events if event.get("kind") == "FilesKept" and event.get("by") == "tool"]
-    trees = [event for event in kept if isinstance(event.get("tree"), str)]
+    kept_files = [event for event in events if event.get("kind") == "FilesKept" and event.get("by") == "tool"]
+    trees = [event for event in kept_files if isinstance(event.get("tree"), str)]
     return [path for event in trees for path in read_texts(event, "paths")] if trees else None
 
 

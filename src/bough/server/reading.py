@@ -184,12 +184,12 @@ class EventReader:
         yield batch[::-1] if reverse else batch
         if start < stop:
             async with aclosing(self.store.read(self.cid, start, stop, reverse=reverse)) as events:
-                batch = []
+                batch = list[StoredEvent]()
                 async for stored in events:
                     batch.append(stored)
                     if len(batch) == _BATCH_ROWS:
                         yield batch
-                        batch = []
+                        batch = list[StoredEvent]()
                 yield batch
 
     async def _calls_before(self, seq: int) -> Mapping[str, str]:

@@ -179,11 +179,11 @@ def _make_damage_check(finding: JsonObject) -> Check:
 def _group_missing(checks: Sequence[Check]) -> list[Check]:
     """Return the checks with three or more in a row that are missing joined: by their name, or by what they say."""
     grouped: list[Check] = []
-    for (part, state, said), similar in groupby(checks, lambda check: (check.part, check.state, check.said)):
+    for (part, state, message), similar in groupby(checks, lambda check: (check.part, check.state, check.said)):
         members = list(similar)
         if state == "missing" and len(members) >= _MIN_GROUP:
             names = ", ".join(check.name for check in members)
-            members = [Check(part, said, state, names, members[0].fix)]
+            members = [Check(part, message, state, names, members[0].fix)]
         grouped += members
     # After the joining by what is said, so that keys that are not set keep their names.
     joined: list[Check] = []

@@ -70,7 +70,7 @@ def _report_problems(name: str, file: str) -> Report:
         ) from error
     name = name or infer_name(text)
     documents, problems = find_problems(name, text)
-    shown = "stdin" if file == "-" else file
+    source = "stdin" if file == "-" else file
     counted = "1 document" if documents == 1 else f"{documents} documents"
     return Report(
         command="schema",
@@ -82,7 +82,7 @@ def _report_problems(name: str, file: str) -> Report:
         },
         blocks=[
             *(
-                line(f"{shown}:{problem.line}:{problem.column}: {problem.path}: {problem.message}")
+                line(f"{source}:{problem.line}:{problem.column}: {problem.path}: {problem.message}")
                 for problem in problems
             ),
             *([] if problems else [line(f"valid: {counted} by {name}")]),

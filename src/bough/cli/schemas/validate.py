@@ -20,7 +20,7 @@ _MESSAGE_LENGTH = 200
 
 
 @dataclass(frozen=True)
-class Problem:
+class SchemaViolation:
     """Why a document is invalid.
 
     Attributes:
@@ -54,7 +54,7 @@ def infer_name(text: str) -> str:
     )
 
 
-def find_problems(name: str, text: str) -> tuple[int, list[Problem]]:
+def find_problems(name: str, text: str) -> tuple[int, list[SchemaViolation]]:
     """Return how many documents a text has, and what is wrong with them.
 
     Raises:
@@ -70,31 +70,31 @@ def find_problems(name: str, text: str) -> tuple[int, list[Problem]]:
     return len(lines), [problem for number, line in lines for problem in _check_line(validator, number, line)]
 
 
-def _check_line(validator: Any, number: int, line: str) -> Iterator[Problem]:
+def _check_line(validator: Any, number: int, line: str) -> Iterator[SchemaViolation]:
     try:
         value = json.loads(line)
     except json.JSONDecodeError as error:
-        yield Problem(number, error.colno, "$", f"not JSON: {error.msg}")
+        yield SchemaViolation(number, error.colno, "$", f"not JSON: {error.msg}")
         return
     # The alternatives of a line all fail at once; only the error of the nearest one tells what is wrong.
     error: Any = cast("Any", exceptions).best_match(validator.iter_errors(value))
     if error is not None:
-        yield Problem(number, 1, error.json_path, _shorten(error))
+        yield SchemaViolation(number, 1, error.json_path, _shorten(error))
 
 
-def _check_file(validator: Any, text: str) -> Iterator[Problem]:
+def _check_file(validator: Any, text: str) -> Iterator[SchemaViolation]:
     try:
         node: yaml.Node | None = cast("Any", yaml).compose(text, yaml.SafeLoader)
         value = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         line, column = (1, 1) if mark is None else (mark.line + 1, mark.column + 1)
-        yield Problem(line, column, "$", f"not YAML: {getattr(error, 'problem', None) or error}")
+        yield SchemaViolation(line, column, "$", f"not YAML: {getattr(error, 'problem', None) or error}")
         return
     for error in validator.iter_errors(value):
         mark = _find_node(node, list(error.absolute_path)).start_mark if node is not None else None
         line, column = (1, 1) if mark is None else (mark.line + 1, mark.column + 1)
-        yield Problem(line, column, error.json_path, _shorten(error))
+        yield SchemaViolation(line, column, error.json_path, _shorten(error))
 
 
 def _find_node(node: yaml.Node, path: list[Any]) -> yaml.Node:

@@ -46,9 +46,9 @@ def describe_context(state: State) -> tuple[int, int | None]:
 
 async def find_cached(access: Access, record: ConversationRecord, state: State) -> datetime | None:
     """Return when the provider last cached what the next request begins with; None if it has not. Reads one event."""
-    if state.responded is None:
+    if state.response_seq is None:
         return None
-    async for stored in access.store.read(record.id, state.responded, state.responded + 1):
+    async for stored in access.store.read(record.id, state.response_seq, state.response_seq + 1):
         event = stored.event
         if isinstance(event, ModelResponded) and event.usage.cache_read_tokens + event.usage.cache_write_tokens:
             return stored.ts

@@ -43,13 +43,13 @@ class ErasingContract:
         root = await store.create(events=make_messages("one", "two"))
         middle = await store.fork(root.id, at=1, events=make_messages("m"))
         leaf = await store.fork(middle.id, events=make_messages("leaf"))
-        kept = await store.create(events=make_messages("kept"))
+        other = await store.create(events=make_messages("kept"))
         await store.delete(middle.id)
         receipt = await store.erase(root.id, others=[leaf.id, root.id, new_id()])
         assert (receipt.events, receipt.shared_events, receipt.forks) == (3, 0, ())
         assert receipt.conversations == (leaf.id,)
         records = (await store.list(ConversationFilter(include_deleted=True))).items
-        assert [record.id for record in records] == [kept.id]
+        assert [record.id for record in records] == [other.id]
         assert [await store.erase(id) for id in (root.id, leaf.id)] == [receipt, receipt]
 
     async def test_another_owners_conversation_stops_an_erasure(self, store: StoreAdmin) -> None:
@@ -74,9 +74,9 @@ class SearchingContract:
         page = await store.search(MessageQuery(text="apple red", limit=1))
         (hit,) = page.items
         assert (hit.conversation, hit.seq, hit.who) == (second.id, 1, "user")
-        rest = await store.search(MessageQuery(text="apple red", limit=1, cursor=page.next_cursor))
-        assert [(hit.conversation, hit.seq) for hit in rest.items] == [(first.id, 0)]
-        assert rest.next_cursor is None
+        next_page = await store.search(MessageQuery(text="apple red", limit=1, cursor=page.next_cursor))
+        assert [(hit.conversation, hit.seq) for hit in next_page.items] == [(first.id, 0)]
+        assert next_page.next_cursor is None
         with pytest.raises(InvalidInput):
             await store.search(MessageQuery(text=" "))
 

@@ -48,8 +48,8 @@ class Ask:
         Raises:
             InvalidInput: It is not the key of a call.
         """
-        conversation, _, rest = key.partition("/")
-        head, _, call = rest.partition("/")
+        conversation, _, position = key.partition("/")
+        head, _, call = position.partition("/")
         try:
             return cls(conversation=UUID(conversation), head=int(head), call=call)
         except ValueError:
@@ -169,9 +169,9 @@ async def _decide(visit: Visit) -> str:
                 outcomes.append(_describe_failure(visit, ", ".join(calls), error))
     if not outcomes:
         return f"/approvals?decided={len(targets)}"
-    taken = len(targets) - len(outcomes)
+    recorded = len(targets) - len(outcomes)
     raise Conflict(
-        "A decision was not recorded" if not taken else "Some decisions were not recorded",
+        "A decision was not recorded" if not recorded else "Some decisions were not recorded",
         details={"outcomes": outcomes},
     )
 

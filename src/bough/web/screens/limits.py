@@ -50,7 +50,9 @@ async def _read(visit: Visit) -> dict[str, Any]:
 
 
 def _write_bound(bound: Any) -> str:
-    return "" if bound is None else f"{bound:g}" if isinstance(bound, float) else str(bound)
+    if bound is None:
+        return ""
+    return f"{bound:g}" if isinstance(bound, float) else str(bound)
 
 
 async def _change(visit: Visit) -> str:

@@ -115,7 +115,12 @@ def _configure(db: sqlite3.Connection, read_only: bool, is_private: bool) -> Non
 def _compute_checksum(*values: int | bytes | None) -> int:
     """Return a checksum of the values of a row, as an integer of four bytes."""
     # In one function, because each row that is read calls it twice: a call for each value would cost more than the sum.
-    parts = [b"-" if value is None else value if isinstance(value, bytes) else b"%d" % value for value in values]
+    parts: list[bytes] = []
+    for value in values:
+        if isinstance(value, bytes):
+            parts.append(value)
+        else:
+            parts.append(b"-" if value is None else b"%d" % value)
     lengths = ",".join([str(len(part)) for part in parts])
     return crc32(b"".join(parts) + lengths.encode()) - _HALF
 
