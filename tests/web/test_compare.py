@@ -44,6 +44,19 @@ def test_two_branches_stand_side_by_side(page: Page, site: Site) -> None:
     expect(page.get_by_text("<script>alert(1)</script>").first).to_be_visible()
 
 
+@pytest.mark.needs("bubblewrap")
+def test_a_command_that_failed_has_the_sign_of_a_failure(page: Page, site: Site) -> None:
+    id = site.start("hello")
+    fork = site.fork(id)
+    site.say(id, "run false")
+    site.say(fork, "run true")
+    page.goto(f"{site.url}/c/{id}/compare/{fork}")
+    calls = page.locator(".pair .call")
+    expect(calls.nth(0).get_by_role("img", name="failed")).to_be_visible()
+    expect(calls.nth(1).get_by_role("img", name="ok")).to_be_visible()
+    expect(page.get_by_role("columnheader", name="common events")).to_be_visible()
+
+
 def test_the_other_branch_grows_while_it_is_looked_at(page: Page, site: Site) -> None:
     id, fork, _ = make_branches(site)
     page.goto(f"{site.url}/c/{id}/compare/{fork}")

@@ -53,6 +53,23 @@ def test_a_message_is_sent_and_its_rows_come_without_a_reload(page: Page, site: 
     assert sorted(seqs) == list(range(head))
 
 
+@pytest.mark.parametrize("scripts", [True, False])
+def test_a_failed_run_is_run_again(new_page: NewPage, site: Site, scripts: bool) -> None:
+    id = site.start("fail now")
+    page = new_page(quiet=False, java_script_enabled=scripts)
+    page.goto(f"{site.url}/c/{id}")
+    again = page.get_by_role("button", name="Run again")
+    expect(page.locator("article[data-error]")).to_have_count(1)
+    again.click()
+    watcher = new_page(quiet=False)
+    watcher.goto(f"{site.url}/c/{id}")
+    expect(watcher.locator("article[data-error]")).to_have_count(2)
+    expect(watcher.get_by_role("button", name="Run again")).to_be_visible()
+    site.say(id, "hello")
+    expect(watcher.locator("#status")).to_contain_text("Done")
+    expect(watcher.get_by_role("button", name="Run again")).to_be_hidden()
+
+
 def test_hostile_contents_run_nothing(page: Page, site: Site) -> None:
     id = site.start(CANARY)
     site.say(id, f"write {CANARY}")

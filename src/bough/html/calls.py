@@ -90,13 +90,16 @@ def make_call_row(call: Call, setting: Setting) -> CallRow:
 def _find_sign(outcome: JsonObject, result: Json, setting: Setting) -> Sign:
     if not outcome:
         return "running" if setting.is_running else "lost"
-    # A tool that returned may report a failure: a command with an exit code, a script with a status.
     if outcome.get("kind") != "ToolReturned":
         return _SIGNS.get(read_text(outcome, "kind"), "failed")
+    return "failed" if is_failure(result) else "ok"
+
+
+def is_failure(result: Json) -> bool:
+    """Return whether the result of a tool reports a failure: a command by its exit code, a script by its status."""
     fields = cast("JsonObject", result) if isinstance(result, dict) else {}
     exit_code = read_number(fields, "exit_code")
-    has_failed = fields.get("status") == "error" or exit_code not in (None, 0.0) or bool(fields.get("killed_by"))
-    return "failed" if has_failed else "ok"
+    return fields.get("status") == "error" or exit_code not in (None, 0.0) or bool(fields.get("killed_by"))
 
 
 def _list_facts(tool: str, arguments: JsonObject, outcome: JsonObject, sign: Sign, called: JsonObject) -> list[Fact]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, cast
 from uuid import UUID
@@ -168,6 +168,10 @@ def count_turns(chunks: Sequence[Chunk]) -> tuple[int, int] | None:
     return None
 
 
+_ACTIONS: Mapping[str, str] = {"running": "stop", "error": "continue", "paused": "continue", "stuck": "continue"}
+"""What a person can do about a run, besides sending a message, by the status of the conversation."""
+
+
 def describe_status(reader: LogReader) -> dict[str, str]:
     """Return the word for the status of a conversation, its tone, and what follows it."""
     info = reader.info
@@ -184,6 +188,7 @@ def describe_status(reader: LogReader) -> dict[str, str]:
         "tone": tones.get(info.execution_status, ""),
         "facts": " · ".join(filter(None, facts)),
         "running": "1" if info.execution_status == "running" else "",
+        "can": _ACTIONS.get(info.execution_status, ""),
     }
 
 

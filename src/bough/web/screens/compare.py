@@ -13,6 +13,7 @@ from uuid import UUID
 from starlette.responses import RedirectResponse, Response
 
 from bough.errors import InvalidInput
+from bough.html.calls import is_failure
 from bough.html.fields import first_line
 from bough.html.markup import dump
 from bough.html.numbers import UNKNOWN, format_count, format_duration, format_usd
@@ -193,11 +194,17 @@ def _describe_step(step: ComparedStep) -> JsonObject:
         "arguments": step.arguments,
         "text": step.text if step.kind != "call" else "",
         "result": result,
-        "sign": _SIGNS.get(step.ended, "failed"),
+        "sign": _find_sign(step),
         "fact": first_line(result),
         "is_cut": step.cut is not None,
         "pieces": {},
     }
+
+
+def _find_sign(step: ComparedStep) -> str:
+    if step.ended == "ToolReturned" and is_failure(step.result):
+        return "failed"
+    return _SIGNS.get(step.ended, "failed")
 
 
 def _read_result(step: ComparedStep) -> str:

@@ -19,7 +19,7 @@ from bough.server.conversations.log_part import find_turn_start, read_outline
 from bough.server.conversations.model import describe_context, estimate_next_request, find_cached
 from bough.server.routes.conversations import count_conversations
 from bough.server.routes.events import send_message
-from bough.server.routes.runs import interrupt_conversation, pause_conversation
+from bough.server.routes.runs import RunBody, interrupt_conversation, pause_conversation, run_conversation
 from bough.web.live import stream_rows
 from bough.web.log import CHUNK, Chunk, LogReader, describe_status
 from bough.web.screen import Action, HtmlPart, Visit, WebScreen, parse_body
@@ -246,6 +246,13 @@ async def _send(visit: Visit) -> str:
     return f"/c/{id}#talk"
 
 
+async def _continue(visit: Visit) -> str:
+    """Continue a run that failed or was paused, without a new message."""
+    id = visit.read_id()
+    await run_conversation(id, visit.access, visit.request, RunBody())
+    return f"/c/{id}#talk"
+
+
 async def _pause(visit: Visit) -> str:
     id = visit.read_id()
     await pause_conversation(id, visit.access)
@@ -272,6 +279,7 @@ PARTS = (
 )
 ACTIONS = (
     Action(verb="send", handle=_send, screen=SCREEN),
+    Action(verb="continue", handle=_continue, screen=SCREEN),
     Action(verb="pause", handle=_pause),
     Action(verb="interrupt", handle=_interrupt),
 )

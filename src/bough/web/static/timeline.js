@@ -302,7 +302,7 @@ function setState(nodes) {
   old.replaceWith(fresh);
   const isRunning = "running" in fresh.dataset;
   if (wasRunning && !isRunning) announce(fresh.textContent.trim().replace(/\s+/g, " "));
-  document.querySelectorAll(".talk .quiet").forEach((button) => (button.hidden = !isRunning));
+  document.querySelectorAll("[data-when]").forEach((button) => (button.hidden = button.dataset.when !== fresh.dataset.can));
 }
 
 // Search: n of m, from the whole log.
