@@ -287,10 +287,9 @@ def _describe_files(event: JsonObject) -> LineRow | QuietItem:
     counts = ", ".join(
         f"{read_count(event, name)} {name}" for name in ("added", "changed", "removed") if event.get(name)
     )
-    summary = f"{count_of(read_count(event, 'files'), 'file')} stored, {format_bytes(read_count(event, 'bytes'))}"
-    return _quiet(
-        event, "files", join_words([summary, counts, " ".join(read_texts(event, "paths")), read_text(event, "by")])
-    )
+    changes = ": ".join(filter(None, (counts, " ".join(read_texts(event, "paths")))))
+    summary = f"{count_of(read_count(event, 'files'), 'file')} kept, {format_bytes(read_count(event, 'bytes'))}"
+    return _quiet(event, "files", join_words([changes, summary, read_text(event, "by")]))
 
 
 def _describe_check(event: JsonObject) -> LineRow:

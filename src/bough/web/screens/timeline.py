@@ -149,7 +149,7 @@ async def _describe_context(visit: Visit, reader: LogReader, state: Any) -> str:
     return join_words([
         f"Context {format_count(tokens)}{share} tokens",
         f"next request up to {format_usd(usd)}" if usd else "",
-        f"beginning cached {format_age(visit.access.services.clock.now() - cached)}" if cached else "",
+        f"cached {format_age(visit.access.services.clock.now() - cached)}" if cached else "",
     ])  # fmt: skip
 
 
@@ -202,11 +202,17 @@ def _list_usage(reader: LogReader, limits: dict[str, Any]) -> list[tuple[str, st
     )
     facts = [
         ("Cost", format_usd(own.cost_usd) + (f" of {format_usd(budget)}" if budget else "")),
-        ("Steps", f"{own.requests}" + (f" of {steps}" if steps else "")),
+        ("Steps", str(own.requests) + _write_bound_of_steps(steps, limits)),
         ("Input", format_count(own.input_tokens) + cached),
         ("Output", format_count(own.output_tokens)),
     ]
     return facts
+
+
+def _write_bound_of_steps(steps: int | None, limits: dict[str, Any]) -> str:
+    if not steps:
+        return ""
+    return f", at most {steps} a run" if limits.get("per") == "run" else f" of {steps}"
 
 
 async def _read_rows(visit: Visit) -> Response:
