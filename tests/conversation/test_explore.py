@@ -15,10 +15,10 @@ from bough import Variant
 from bough.agents.spec import AgentSpec
 from bough.conversation import AsyncConversation
 from bough.conversation.bisect import Candidate, Verdict, search
-from bough.conversation.explore import TriedBranch
+from bough.conversation.explore import ExploreRequest, TriedBranch, read_branch
 from bough.errors import ExecutorError, InvalidInput, NotFound
 from bough.events import open_store
-from bough.events.model import CheckRan
+from bough.events.model import CheckRan, StateChanged, UserMessage
 from bough.settings import Settings
 from bough.testing import ScriptedModel, tool_call
 
@@ -99,6 +99,20 @@ async def test_the_same_session_runs_no_branch_twice_and_adds_repeats(begin: Cal
     for branch in again.branches:
         events = [stored.event async for stored in source.store.read(branch.conversation)]
         assert sum(isinstance(event, CheckRan) for event in events) == 1
+
+
+async def test_a_branch_that_was_killed_right_after_its_check_is_finished(begin: Callable[..., Any]) -> None:
+    source = await begin()
+    request = ExploreRequest(variants=(Variant("only", "go"),), check=CHECK)
+    ran = CheckRan(command=CHECK, passed=True, exit_code=0, session=str(request.session), variant="only", repeat=1)
+    branch = await source.store.create(
+        events=[StateChanged(changes={"status": "running"}), UserMessage.text("go"), ran],
+    )
+    tried = await read_branch(
+        source.store, None, TriedBranch(conversation=branch.id, variant="only", repeat=1), request
+    )
+    assert tried is not None
+    assert (tried.status, tried.passed) == ("finished", True)
 
 
 async def test_a_cancelled_exploration_pauses_its_branches_and_continues(begin: Callable[..., Any]) -> None:

@@ -378,7 +378,8 @@ async def read_branch(
                     pass
         return replace(
             branch,
-            status=state.status,
+            # The check is a branch's last step: if it ran, a kill right after it has left the status of a run.
+            status="finished" if check is not None and state.status == "running" else state.status,
             check=check,
             usage=state.own,
             steps=steps,
