@@ -16,11 +16,11 @@ from typing import Final, TypeAlias
 
 from bough.errors import CorruptLog, NotFound, Unavailable
 from bough.files.folder import recover
+from bough.files.ignore import MAX_RULES_BYTES, RULES_NAME, IgnoreRules
 from bough.files.index import FileState, FolderIndex, SeenFile, SeenFolder, SeenRules, state_of
 from bough.files.materialise import NEVER
 from bough.files.objects import EMPTY_TREE, EXECUTABLE_MODE, FILE_MODE, FOLDER_MODE, LINK_MODE, Objects, TreeEntry
 from bough.files.pack import BLOB_KIND
-from bough.files.rules import MAX_RULES_BYTES, RULES_NAME, IgnoreRules
 from bough.files.store import FileStore
 from bough.files.trees import FileChange, count_changes, diff, show_path
 from bough.tree import FILE, FOLDER, open_beneath, open_descriptor

@@ -146,7 +146,7 @@ async def _render_rows(
 async def _render_range(visit: Visit, reader: LogReader, chunks: Sequence[Chunk], last: int, stop: int) -> list[bytes]:
     """Return the frames of the rows after `last`: one, or more if it would have more than 64 KB."""
     context = {"chunks": chunks, "setting": reader.setting, "start": last + 1, "stop": stop}
-    html = visit.render("rows.html", context)
+    html = visit.render("fragment.html", context)
     if len(html) > _MAX_FRAME_CHARS and stop - last > 2:
         middle = (last + 1 + stop) // 2
         halves = [(last, middle), (middle - 1, stop)]

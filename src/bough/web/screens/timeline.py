@@ -222,7 +222,7 @@ async def _read_rows(visit: Visit) -> Response:
         raise InvalidInput("from, to: not a range of at most 500 events", hint="give both")
     reader = await LogReader.open(visit.access, visit.read_id())
     chunks = await reader.read_from(start - 1, min(stop, reader.head))
-    html = visit.render("rows.html", {"chunks": chunks, "setting": reader.setting, "start": start, "stop": stop})
+    html = visit.render("fragment.html", {"chunks": chunks, "setting": reader.setting, "start": start, "stop": stop})
     headers = {"Cache-Control": "no-store", "X-Head": str(reader.head), "X-Content-Type-Options": "nosniff"}
     return HTMLResponse(html, headers=headers)
 
