@@ -48,7 +48,7 @@ class MCPClientConfig(BaseModel):
     def _check_transport(self) -> MCPClientConfig:
         if (self.url is None) == (self.command is None):
             raise InvalidInput(
-                f"the MCP server {self.name or 'given'!r} needs exactly one of url and command",
+                f"an MCP server{f' ({self.name})' if self.name else ''} needs exactly one of url and command",
                 hint="url for streamable HTTP, command for a program that is started",
             )
         if self.url is not None and not self.url.startswith(("http://", "https://")):

@@ -212,7 +212,7 @@ class ExploreRequest:
         )
 
     def make_options(self, variant: Variant, repeat: int, at: int) -> ForkOptions:
-        """Return the arguments of the fork of a branch, without the agent."""
+        """Return the arguments with which `fork` makes a branch, without the agent."""
         overrides: Any = dict(variant.overrides or {})
         for name in ("model", "system_prompt"):
             if (value := getattr(variant, name)) is not None:

@@ -185,7 +185,7 @@ def _is_needed(file_store: FileStore, pack: Pack, live: set[bytes], removed: set
 
 
 def _mark(file_store: FileStore, objects: Objects, roots: Iterable[str]) -> tuple[set[bytes], set[str]]:
-    """Return the ids of all objects that the trees need, and the trees of which a part is missing."""
+    """Return the ids of all objects that the trees need, and the trees with missing objects."""
     live: set[bytes] = set()
     incomplete: set[bytes] = set()
     missing: set[str] = set()

@@ -71,7 +71,7 @@ def allow_list_from_json(value: Json) -> AllowList:
 
 def _permits(entries: tuple[str, ...], request: ToolRequest) -> bool:
     """Whether a list allows a call: by an entry without a pattern, or by patterns for all its commands or paths."""
-    names = list_tool_names(request.tool)
+    names = list_tool_names(request.tool)  # the name, and the names under which entries may list it
     unrestricted = [entry for entry in entries if _has_no_pattern(entry)]
     if any(allows(unrestricted, name) for name in names):
         return True

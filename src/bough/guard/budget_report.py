@@ -85,7 +85,7 @@ class BudgetReport:
         return [name for name, amount in self.remaining.items() if amount == 0]
 
     def as_json(self) -> JsonObject:
-        """Return the report without members as JSON. A missing bound is null, and so is its remaining amount."""
+        """Return the report as JSON, without its members. A missing bound is null, and so is its remaining amount."""
         names, remaining = ("usd", "tokens", "requests"), self.remaining
         return {
             "id": self.id,

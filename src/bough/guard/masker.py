@@ -275,7 +275,7 @@ def _list_unbroken_forms(value: str) -> set[str]:
 
 
 def _encode_value(value: str) -> set[str]:
-    """Return a value unchanged, escaped for JSON, URLs, HTML, shells and Python, and in hex, base32 and base64."""
+    """Return a value as it is, escaped for JSON, URLs, HTML, shells and Python, and in hex, base32 and base64."""
     data = _to_bytes(value)
     escaped = {json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]}
     escaped |= {text.replace("/", "\\/") for text in escaped}

@@ -99,10 +99,10 @@ def _find_key(file: ConfigFile, loc: Key) -> tuple[Key, Any]:
     return tuple(key), cast("Any", data)
 
 
-def _list_keys(key: Key) -> list[str]:
-    """Return the keys that the schema allows in the mapping at `key`."""
+def _list_keys(path: Key) -> list[str]:
+    """Return the keys that the schema allows in the mapping at `path`."""
     model: Any = Config
-    for part in key:
+    for part in path:
         if isinstance(model, type) and issubclass(model, BaseModel) and part in model.model_fields:
             model = model.model_fields[str(part)].annotation
         else:

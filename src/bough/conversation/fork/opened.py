@@ -50,7 +50,7 @@ async def fork_opened(parts: Parts, request: ForkRequest) -> tuple[Parts, Writte
 
 
 async def plan_opened(parts: Parts, request: ForkRequest) -> ForkPlan:
-    """Return the fork that `fork_opened` would write. Writes nothing.
+    """Return what `fork_opened` would write for an open source. Writes nothing.
 
     Raises:
         See `AsyncConversation.fork`.

@@ -119,7 +119,7 @@ class ServerTransport:
         except httpx2.TransportError as error:
             raise self._make_unreachable_error(error) from error
         if not response.is_success:
-            _read_response(response)
+            _read_response(response)  # raises the error that the response describes
         return response.content
 
     async def download(self, path: str, body: Any, file: IO[bytes]) -> None:

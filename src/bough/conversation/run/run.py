@@ -286,15 +286,15 @@ class Runner:
             await self._run_leased()
 
     async def _run_leased(self) -> None:
-        """Run under the lease. The end of the run is recorded in the log, also after an error or a cancellation."""
+        """Run under the lease, and record the end of the run in the log, even after an error or a cancellation."""
         try:
-            # Before `_begin` stages events: during a slow rendering they would be written in a batch of their own.
+            # Before `_begin` stages events: during a slow rendering, staged events would be written on their own.
             await self._journal.render()
             self._begin(await self._measure_spent())
             while not await self._record_status(await self._run_within_limits()):
                 self._journal = self._journal.use_lease(self._generation)
         except asyncio.CancelledError:
-            # A fenced run has lost its lease, so its appends would be refused. After an ending, nothing may follow.
+            # A fenced run has lost its lease, so its appends would be refused. Nothing may follow a run's last event.
             if self._stop_note.reason != "fenced" and not self._has_made_ending:
                 is_handed_back = self._stop_note.reason == "hand_back"
                 self._outcome.interrupted = not is_handed_back

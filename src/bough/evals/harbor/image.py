@@ -246,9 +246,9 @@ class ImageBuilder:
                     for line in api._stream_helper(response, decode=True):
                         _append_log_line(line, log)
             except (OSError, ValueError, *engine_errors()) as error:
-                raise _BuildFailed(watch.reason or str(error), log, is_final=bool(watch.reason)) from error
-            if watch.reason:
-                raise _BuildFailed(watch.reason, log, is_final=True)
+                raise _BuildFailed(watch.stop_reason or str(error), log, is_final=bool(watch.stop_reason)) from error
+            if watch.stop_reason:
+                raise _BuildFailed(watch.stop_reason, log, is_final=True)
         if self._find_image(tag) is None:
             raise _BuildFailed("the build ended without an image", log)
 
@@ -286,7 +286,7 @@ class _BuildWatch:
     """
 
     def __init__(self, engine_folder: str, min_free_bytes: int, timeout_seconds: float) -> None:
-        self.reason = ""
+        self.stop_reason = ""
         self._engine_folder = engine_folder
         self._min_free_bytes = min_free_bytes
         self._timeout_seconds = timeout_seconds
@@ -312,10 +312,10 @@ class _BuildWatch:
         deadline = time.monotonic() + self._timeout_seconds
         while not self._build_ended.wait(min(_CHECK_INTERVAL_SECONDS, max(0.0, deadline - time.monotonic()))):
             if time.monotonic() >= deadline:
-                self.reason = f"it took longer than {self._timeout_seconds:g} s"
+                self.stop_reason = f"it took longer than {self._timeout_seconds:g} s"
             elif self._is_disk_nearly_full():
-                self.reason = "the engine's disk is nearly full"
-            if self.reason:
+                self.stop_reason = "the engine's disk is nearly full"
+            if self.stop_reason:
                 with suppress(OSError):
                     # shutdown, because close would not wake the thread that is blocked reading this socket.
                     connection.shutdown(socket.SHUT_RDWR)

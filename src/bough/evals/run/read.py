@@ -220,7 +220,7 @@ async def read_trace(store: EventStore, conversation: UUID) -> Trace:
 
 
 async def read_run(folder: RunFolder, store: EventStore | None = None) -> tuple[EvalRun, list[JsonObject]]:
-    """Return a run and its result notes from the logs.
+    """Return a run, and the notes in its logs that record the results.
 
     Raises:
         NotFound: The folder contains no run.

@@ -91,13 +91,13 @@ def start_program(conf, status_fd):
 
 
 def main():
-    """Run one program, kill all of its processes, and report its end."""
+    """Run one program, kill all of its processes, and report how it ended (None if the host has hung up)."""
     for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(name, signal.SIG_IGN)
     status_fd = int(sys.argv[3])
     conf = init.read_configuration(sys.argv[2])
     adopt_orphans()
-    os.write(status_fd, b"r\n")
+    os.write(status_fd, b"r\n")  # ready
     child = start_program(conf, status_fd)
     program_end = os.wait4(child, 0)[1:] if wait_for_end(child, status_fd) else None
     kill_descendants()

@@ -111,7 +111,7 @@ async def _continue(
     Returns:
         The conversation or its fork, and the seq after which the events of the run begin.
     """
-    latest = await _find_known(access, record, messages)
+    latest = await _find_latest_recorded(access, record, messages)
     first_new = 0 if latest is None else latest.place + 1
     after = -1 if latest is None else latest.seq
     if latest is not None and first_new == len(messages) and messages[latest.place].message.role == "user":
@@ -139,10 +139,10 @@ async def _send_to_fork(access: Access, record: ConversationRecord, at: int, mes
     return forked.record.id, await send_message(access, forked.record, message)
 
 
-async def _find_known(
+async def _find_latest_recorded(
     access: Access, record: ConversationRecord, messages: Sequence[ThreadMessage]
 ) -> _KnownMessage | None:
-    """Return the latest message that the conversation contains. Only the newest messages are searched."""
+    """Return the latest of `messages` that the conversation has recorded. Looks up the newest 100 only."""
     for index in range(len(messages) - 1, max(len(messages) - 1 - _SEARCHED_MESSAGES, -1), -1):
         event = messages[index].event
         if event is None:

@@ -144,7 +144,7 @@ async def apply_files(
     start: int | UUID | None = None,
     stop: int | UUID | None = None,
 ) -> FileChanges:
-    """Bring what another conversation of the tenant did to its files; see `AsyncConversation.apply`."""
+    """Apply the file changes of another conversation of the tenant; see `AsyncConversation.apply`."""
     async with open_conversation(access, id) as conversation, open_conversation(access, source) as other:
         return await conversation.apply(
             other,

@@ -63,7 +63,7 @@ async def start_conversation(
 
 
 def _plan(access: Access, body: NewConversation | StartConversation, id: UUID, digest: str) -> Start:
-    """Return what to start for a body of either form.
+    """Return the conversation to start, from a body of bough's or OpenHands' form.
 
     Raises:
         InvalidInput: A field cannot be used.

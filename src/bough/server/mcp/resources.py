@@ -222,7 +222,7 @@ def _parse_id(text: str) -> UUID:
 
 
 def _parse_first(query: str) -> int | None:
-    """Return the seq after `from=` in the query of an address; None without it.
+    """Return the number of the first event, from `from=` in the query of an address; None without it.
 
     Raises:
         InvalidInput: `from` is not a number, or there is another parameter.
@@ -230,7 +230,7 @@ def _parse_first(query: str) -> int | None:
     parameters = parse_qs(query, keep_blank_values=True)
     unknown = sorted(parameters.keys() - {"from"})
     if unknown:
-        raise InvalidInput(f"an address has no parameter {unknown[0]!r:.40}", hint="?from= sets the first event")
+        raise InvalidInput(f"unknown parameter in the address: {unknown[0]!r:.40}", hint="?from= sets the first event")
     start = parameters.get("from")
     if start is None:
         return None

@@ -178,11 +178,12 @@ class ProcrastinateDispatcher:
 
 
 def name_queue(schema: str, queue: str) -> str:
-    """Return the engine's name of a queue: a digest of schema, row format and queue.
+    """Return the name that Procrastinate uses for a queue: a digest of schema, row format and queue.
 
     Postgres channels are shared by the whole database, while jobs are numbered per schema: with equal queue names,
-    aborting a job in one schema would stop the job of the same number in another. The row format keeps jobs from
-    workers that cannot read the row. A digest, since Postgres truncates channel names at 63 bytes.
+    aborting a job in one schema would stop the job of the same number in another. With the row format in the
+    name, workers never receive rows that they cannot read. The name is a digest, because Postgres truncates channel
+    names at 63 bytes.
     """
     return hashlib.sha256(f"{schema}.{FORMAT}.{queue}".encode()).hexdigest()[:16]
 

@@ -71,7 +71,7 @@ def plan(turn: PlannerTurn) -> PlannedCall | str:
     refusal = next((step for step in steps.values() if isinstance(step, Refusal)), None)
     if refusal is not None:
         return refusal
-    # Every skill is loaded before any script runs, because a job that turns out not to be understood refuses them all.
+    # Every skill is loaded before any script runs: one job that is not understood makes the planner refuse all jobs.
     calls = [step for step in steps.values() if isinstance(step, PlannedCall)]
     for call in sorted(calls, key=lambda call: call.tool not in LOADERS):
         return _check_call(turn, call)
