@@ -14,6 +14,8 @@ from typing import Any
 
 from bough.errors import InvalidInput
 
+_PROJECT_MARKS = (".git", ".agents", ".bough", "bough.yaml")
+
 PROJECT_KEYS = frozenset({"model", "timeout_seconds"})
 """The keys that a `bough.yaml` in a working folder may set. A cloned repository is not trusted, so settings that could
 widen permissions (executor, packages, policy, base URL, store, skill roots) are read only from the home folder, the
@@ -161,6 +163,21 @@ class Settings:
 
 
 _KEYS = frozenset(field.name for field in fields(Settings))
+
+
+def find_project() -> str:
+    """Return the project of the working folder: the nearest folder at or above it with a mark, below the home.
+
+    Without a mark, it is the working folder itself.
+    """
+    # Resolved as the working folder is: `.bough` in a home behind a link would make the whole home one project.
+    folder, home = Path.cwd(), Path.home().resolve()
+    for parent in (folder, *folder.parents):
+        if parent == home or parent == Path(parent.anchor):
+            break
+        if any((parent / mark).exists() for mark in _PROJECT_MARKS):
+            return str(parent)
+    return str(folder)
 
 
 def _read_env(env: Mapping[str, str]) -> dict[str, Any]:

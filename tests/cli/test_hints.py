@@ -23,7 +23,7 @@ FILES = sorted((ROOT / "src" / "bough").rglob("*.py"))
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 OF_SCRIPTS = {"--name"}
 """Arguments of a skill's script, which a hint shows as an example."""
-OF_OTHERS = {"--soak", "--page", "--git-dir", "--sbom"}
+OF_OTHERS = {"--large", "--soak", "--page", "--git-dir", "--sbom"}
 """Options of the benchmarks, of git and of `make release-check`."""
 NO_SETTINGS = {
     "BOUGH_ADVISORIES",

@@ -142,7 +142,7 @@ def test_a_cost_bound_that_cannot_be_kept_is_refused(cli: Any) -> None:
     with OpenAIServer(["never"]) as server:
         done = with_model(cli, server)("run", "write", "--max-cost-usd", "1")
         assert done.returncode == 2
-        assert "prices of test are not known" in done.stderr
+        assert "prices of test are unknown" in done.stderr
         assert "tokens" in done.stderr
         assert server.received == []
     assert cli.data("conv", "list")["conversations"] == []

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 SKILLS = Path(__file__).parents[2] / "examples" / "skills"
-NAMES = ["csv-profile", "git-digest", "link-check", "word-count"]
+NAMES = ["csv-profile", "git-digest", "link-check", "remember", "word-count"]
 
 
 @pytest.fixture
@@ -91,13 +91,13 @@ def test_a_project_s_skills_run_only_after_it_was_trusted_and_not_after_a_change
     assert refused.returncode == 2
     assert "--yes" in refused.stderr
     assert project.data("skills", "trust", "--dry-run")["trusted"] == []
-    assert len(project.data("skills", "trust", "--yes")["trusted"]) == 4
+    assert len(project.data("skills", "trust", "--yes")["trusted"]) == len(NAMES)
     assert [each["name"] for each in project.data("skills")["skills"] if each["scope"] == "project"] == NAMES
     assert project("run", "count the words of README.md").stdout.startswith("lines words bytes")
     (workspace / ".agents" / "skills" / "word-count" / "scripts" / "count.sh").write_text("echo changed\n")
     assert [each["name"] for each in project.data("skills")["withheld"]] == ["word-count"]
     assert project("skills", "trust", "--revoke").returncode == 0
-    assert len(project.data("skills")["withheld"]) == 4
+    assert len(project.data("skills")["withheld"]) == len(NAMES)
 
 
 def test_a_skill_is_made_checked_taken_in_locked_and_a_changed_byte_is_found(
@@ -140,4 +140,4 @@ def test_check_tells_what_is_suspicious_also_as_sarif(cli: Any, tmp_path: Path) 
 def test_json_alone_is_no_yes_to_trust(project: Any) -> None:
     refused = project("skills", "trust", "--json")
     assert refused.returncode == 2
-    assert len(project.data("skills")["withheld"]) == 4
+    assert len(project.data("skills")["withheld"]) == len(NAMES)

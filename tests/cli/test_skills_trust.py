@@ -65,7 +65,7 @@ def test_a_dry_run_shows_every_file_that_would_run_with_the_findings(project: An
     refused = project("skills", "trust", "--yes")
     assert refused.returncode == 4
     assert "--accept-findings" in refused.stderr
-    assert len(project.data("skills")["withheld"]) == 4
+    assert len(project.data("skills")["withheld"]) == 5
     assert project("skills", "trust", "--yes", "--accept-findings").returncode == 0
     assert project.data("skills")["withheld"] == []
 

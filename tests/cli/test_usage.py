@@ -64,7 +64,7 @@ def test_without_arguments_the_first_screen_is_shown(cli: Any) -> None:
     lines = done.stdout.splitlines()
     assert len(lines) <= 24
     assert max(map(len, lines)) <= 80
-    assert "skills here: 4" in lines[-1]
+    assert "skills here: 5" in lines[-1]
     assert "bough demo" not in done.stdout
     empty = cli(BOUGH_SKILL_ROOTS="").stdout
     assert "skills here: 0" in empty

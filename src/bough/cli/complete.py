@@ -10,9 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bough.cli.target import find_project
 from bough.errors import BoughError
-from bough.settings import Settings
+from bough.settings import Settings, find_project
 from bough.types import JsonObject
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from bough.errors import InvalidInput
 from bough.events.record import ConversationFilter
+from bough.settings import find_project
 
 if TYPE_CHECKING:
     from bough.agents.delegation_protocol import Delegation
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from bough.settings import Settings
 
 LATEST = "-"
-_PROJECT_MARKS = (".git", ".agents", ".bough", "bough.yaml")
 
 
 @dataclass(frozen=True)
@@ -94,21 +94,6 @@ async def resolve(store: StoreAdmin, name: str) -> UUID:
         if page.items:
             return page.items[0].id
     return await store.resolve(name)
-
-
-def find_project() -> str:
-    """Return the project of the working folder: the nearest folder at or above it with a mark, below the home.
-
-    Without a mark, it is the working folder itself.
-    """
-    # Resolved as the working folder is: `.bough` in a home behind a link would make the whole home one project.
-    folder, home = Path.cwd(), Path.home().resolve()
-    for parent in (folder, *folder.parents):
-        if parent == home or parent == Path(parent.anchor):
-            break
-        if any((parent / mark).exists() for mark in _PROJECT_MARKS):
-            return str(parent)
-    return str(folder)
 
 
 def short(id: UUID | str) -> str:

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from bough.conversation.log.changes import read_changes
-from bough.conversation.log.state import State
+from bough.conversation.log.state import State, read_changes
 from bough.events.model import StateChanged
 
 JUNK: tuple[Any, ...] = (7, ["x", 1], {"x": 1}, True, [None], 0.5)

@@ -324,7 +324,7 @@ async def test_own_prices_are_used_for_costs_and_limits(start: Start, store: Eve
     await conversation.run()
     assert conversation.usage.cost_usd == pytest.approx(0.002)
     unpriced = Settings.load(home=tmp_path / "home", env={}, cwd=tmp_path)
-    with pytest.raises(InvalidInput, match="prices of scripted are not known") as error:
+    with pytest.raises(InvalidInput, match="prices of scripted are unknown") as error:
         await AsyncConversation.create(
             agent(answer()), store=store, settings=unpriced, workspace=tmp_path, budget=Budget(usd=1)
         )
@@ -335,7 +335,7 @@ async def test_own_prices_are_used_for_costs_and_limits(start: Start, store: Eve
         opened.id, store=store, agent=opened.agent, settings=unpriced, budget=Budget(id="june")
     )
     await reference.send_message("go")
-    with pytest.raises(InvalidInput, match="prices of scripted are not known"):
+    with pytest.raises(InvalidInput, match="prices of scripted are unknown"):
         await reference.run()
     assert opened.agent.model.requests == 0
 

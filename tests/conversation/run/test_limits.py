@@ -108,7 +108,7 @@ async def test_limits_that_say_nothing_or_two_things_are_refused(start: Any, scr
 
 async def test_a_cost_bound_that_could_not_stop_the_model_is_refused(start: Any, scripted: Any, store: Any) -> None:
     spec = scripted("never")
-    with pytest.raises(InvalidInput, match="prices of scripted are not known"):
+    with pytest.raises(InvalidInput, match="prices of scripted are unknown"):
         await start(spec, limits=Limits(cost_usd=1))
     assert (await store.list()).items == [], "a conversation that cannot run was left"
     conversation = await start(scripted("allowed"), limits=Limits(cost_usd=1, unpriced="allow"))

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import json
 from bisect import bisect_right
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast, get_args
 from uuid import UUID
 
-from bough.conversation.log.changes import read_changes
-from bough.errors import BoughError, CorruptLog
+from bough.errors import BoughError, CorruptLog, InvalidInput
 from bough.events.model import (
     Condensed,
     ConversationStarted,
@@ -44,6 +45,7 @@ from bough.events.model import (
 )
 from bough.events.record import Status, StoredEvent
 from bough.events.stores import faults
+from bough.guard import limits_from_json
 from bough.markdown import table
 from bough.types import Json, JsonObject, parse_arguments
 
@@ -637,3 +639,132 @@ def inherit_changed_rules(digests: Collection[str]) -> list[Event]:
             the files as they are now. If empty, no event is returned.
     """
     return [RulesChanged(paths=(), hashes=tuple(sorted(digests)))] if digests else []
+
+
+_Check: TypeAlias = Callable[[Any], bool]
+_STATUSES: Final = frozenset(get_args(Status))
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_text_or_null(value: Any) -> bool:
+    return value is None or isinstance(value, str)
+
+
+def _is_object(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list | tuple)
+
+
+def _is_texts(value: Any) -> bool:
+    return _is_list(value) and all(map(_is_text, value))
+
+
+def _is_objects(value: Any) -> bool:
+    return _is_list(value) and all(map(_is_object, value))
+
+
+def _is_text_by_name(value: Any) -> bool:
+    return isinstance(value, dict) and all(map(_is_text, cast("JsonObject", value).values()))
+
+
+def _is_agent(value: Any) -> bool:
+    agent = _read_object(value)
+    return agent is not None and _is_text(agent.get("name")) and _is_text_or_null(agent.get("model"))
+
+
+def _are_limits(value: Any) -> bool:
+    return _parses_as_limits(json.dumps(value, sort_keys=True))
+
+
+@lru_cache(maxsize=64)  # each fold of a log meets the same few limits
+def _parses_as_limits(text: str) -> bool:
+    try:
+        limits_from_json(json.loads(text))
+    except InvalidInput:
+        return False
+    return True
+
+
+def _or_null(check: _Check) -> _Check:
+    return lambda value: value is None or check(value)
+
+
+def _are_waiting(value: Any) -> bool:
+    return isinstance(value, dict) and all(map(_is_waiting, cast("JsonObject", value).values()))
+
+
+def _is_waiting(value: Any) -> bool:
+    call = _read_object(value)
+    if call is None:
+        return False
+    request = {} if call.get("request") is None else _read_object(call["request"])
+    return (
+        request is not None
+        and _is_text_or_null(call.get("risk"))
+        and _is_text_or_null(request.get("question"))
+        and (request.get("choices") is None or _is_list(request["choices"]))
+    )
+
+
+def _are_edits(value: Any) -> bool:
+    edits = _read_object(value)
+    return edits is not None and all(map(_is_edit, edits.values()))
+
+
+def _is_edit(value: Any) -> bool:
+    edit = _read_object(value)
+    return edit is not None and _is_object(edit.get("after")) and "by" in edit
+
+
+def _read_object(value: Any) -> JsonObject | None:
+    return cast("JsonObject", value) if isinstance(value, dict) else None
+
+
+_FORMS: Final[Mapping[str, _Check]] = {
+    "status": lambda value: isinstance(value, str) and value in _STATUSES,
+    "waiting": _are_waiting,
+    "approved": _is_texts,
+    "edited": _are_edits,
+    "policies": _is_object,
+    "recorded": _is_object,
+    "spent": _or_null(_is_object),
+    "title": _is_text_or_null,
+    "tags": _is_text_by_name,
+    "workspace": _is_text,
+    "workspace_policy": _is_text,
+    "agent": _is_agent,
+    "instructions": _is_text,
+}
+_RULES: Final[Mapping[str, _Check]] = {
+    "policy": _is_object,
+    "limits": _or_null(_are_limits),
+    "total": _or_null(_are_limits),
+    "budgets": _or_null(lambda value: isinstance(value, list | tuple | dict)),
+    "hooks": _or_null(_is_objects),
+    "secrets": _or_null(_is_texts),
+    "sealed": _or_null(_is_text_by_name),
+}
+"""The form of a rule. A wrong one must not replace the one in force: the rules would be wider without it."""
+
+
+def read_changes(changes: JsonObject) -> JsonObject:
+    """Return the parts of a `StateChanged` that have their form, with those of unknown names. O(changes).
+
+    An imported log may contain anything. A part of another form changes nothing: what was in force before stays in
+    force, and the event stays in the log for readers. If it were an error, one event would make the whole conversation
+    unreadable.
+    """
+    formed = _keep_formed(changes, _FORMS)
+    if rules := formed.get("policies"):
+        formed["policies"] = _keep_formed(rules, _RULES)
+    return formed
+
+
+def _keep_formed(values: JsonObject, forms: Mapping[str, _Check]) -> JsonObject:
+    return {name: value for name, value in values.items() if name not in forms or forms[name](value)}

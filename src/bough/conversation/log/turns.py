@@ -10,10 +10,9 @@ from contextlib import aclosing
 from dataclasses import asdict, dataclass, field
 from uuid import UUID
 
-from bough.conversation.log.changes import read_changes
 from bough.conversation.log.kept_states import find_nearest
 from bough.conversation.log.ledger import read_usage
-from bough.conversation.log.state import NOTHING_USED, State, ToolCall, YieldingDecoder, add_usage
+from bough.conversation.log.state import NOTHING_USED, State, ToolCall, YieldingDecoder, add_usage, read_changes
 from bough.errors import InvalidInput
 from bough.events.model import (
     ErrorRaised,

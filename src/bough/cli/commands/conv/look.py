@@ -15,7 +15,7 @@ from bough.cli import options
 from bough.cli.complete import complete_statuses
 from bough.cli.describe import describe
 from bough.cli.render import Renderer, Report, renderer_for
-from bough.cli.target import Target, find_project, resolve, short
+from bough.cli.target import Target, resolve, short
 from bough.cli.text import Block, Line, Span, Style, Table, line, one_line
 from bough.errors import InvalidInput
 from bough.events.integrity import IntegrityFinding, as_details
@@ -28,7 +28,7 @@ from bough.events.record import (
     StoredEvent,
     list_branches,
 )
-from bough.settings import Settings
+from bough.settings import Settings, find_project
 from bough.types import JsonObject
 
 if TYPE_CHECKING:
