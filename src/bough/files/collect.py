@@ -185,19 +185,19 @@ def _is_needed(file_store: FileStore, pack: Pack, live: set[bytes], removed: set
 
 
 def _mark(file_store: FileStore, objects: Objects, roots: Iterable[str]) -> tuple[set[bytes], set[str]]:
-    """Return the ids of all objects that the trees need, and the trees with missing objects."""
+    """Return the ids of all objects that the trees need, and the roots that are not trees or have missing objects."""
     live: set[bytes] = set()
-    incomplete: set[bytes] = set()
-    missing: set[str] = set()
+    incomplete_folders: set[bytes] = set()
+    incomplete_roots: set[str] = set()
     for root in {*roots, *_list_journal_trees(file_store)}:
         try:
             tree = read_tree_id(root)
         except NotFound:
-            missing.add(root)  # not an id: an imported event may contain any text
+            incomplete_roots.add(root)  # not an id: an imported event may contain any text
             continue
-        if not _mark_tree(objects, tree, live, incomplete):
-            missing.add(root)
-    return live, missing
+        if not _mark_tree(objects, tree, live, incomplete_folders):
+            incomplete_roots.add(root)
+    return live, incomplete_roots
 
 
 def _mark_tree(objects: Objects, tree: bytes, live: set[bytes], incomplete: set[bytes]) -> bool:
