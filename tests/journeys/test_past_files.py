@@ -208,10 +208,10 @@ def test_neither_git_nor_an_identity_is_needed(person: Person, openai_server: Ca
     person.environment["PATH"] = f"{BOUGH.parent}:{programs}"
     call = ServerCall(tool="run_command", arguments={"command": "rm -rf notes"})
     remove_notes(person, openai_server(Answer(calls=(call,)), "tidy"))
-    _, folder = fork_files(person, "-@1")
-    assert FILES.keys() <= read_tree(folder).keys()
     person.bough("conv", "restore", "-@1", "--yes")
     assert read_tree(person.folder).items() >= {name: text.encode() for name, text in FILES.items()}.items()
+    _, folder = fork_files(person, "-@1")
+    assert FILES.keys() <= read_tree(folder).keys()
 
 
 def test_a_read_only_workspace_is_an_error_and_nothing_changes(
