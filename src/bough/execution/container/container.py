@@ -33,7 +33,6 @@ from bough.cancellation import finish
 from bough.errors import ExecutorError, InvalidInput, NotSupported, SandboxUnavailable, Unavailable
 from bough.execution.base import (
     NO_GUARDS,
-    USUAL_GUARDS,
     CodeExecutionInput,
     CodeExecutionResult,
     CodeExecutorMixin,
@@ -59,7 +58,7 @@ from bough.execution.container.janitor import ContainerJanitor
 from bough.execution.process.cgroup import find_memory_group
 from bough.execution.process.child import ChildProcess, Launch
 from bough.execution.process.disk_use import max_names
-from bough.execution.process.guarded import find_guarded
+from bough.execution.process.guarded import refuse_guarded
 from bough.execution.process.identity import Identity, identity_for
 from bough.execution.process.process import prepare_workspace
 from bough.execution.process.result import build_result, make_timeout_result
@@ -71,7 +70,6 @@ from bough.execution.sandbox.bubblewrap import configuration
 from bough.execution.sandbox.rung import INSIDE
 from bough.execution.sandbox.seccomp import SECCOMP_INSTALL, build_filter
 from bough.execution.value_types import check_types
-from bough.tree import FOLDER
 
 _INSIDE_AT: Final = "/run/bough/inside"
 """The folder with the program of a run's first process, in a container."""
@@ -229,7 +227,7 @@ class ContainerCodeExecutor(CodeExecutorMixin):
         if self.keep:
             check_types(request)
             await asyncio.to_thread(self._check_mounts, request)
-            # `_refuse_guarded` has shown that the workspace has nothing to protect.
+            # `refuse_guarded` has shown that the workspace has nothing to protect.
             request = replace(request, guards=NO_GUARDS)
         async with self._turn:
             if self._closed:
@@ -607,7 +605,7 @@ class ContainerCodeExecutor(CodeExecutorMixin):
             return
         os.chmod(self._run_directory.path, 0o700)  # programs in the container can leave files of root in it
         if self._workspace is not None and not self._workspace_checked:
-            _refuse_guarded(self._workspace)
+            refuse_guarded(self._workspace)
             self._workspace_checked = True  # later, the names may be those of the task's own programs
         workspace = self._workspace or Path(self._run_directory.new_folder())
         self._workspace = workspace
@@ -708,29 +706,6 @@ class TaskContainerExecutor(ContainerCodeExecutor):
     ) -> None:
         super().__init__(
             image, keep=True, docker_host=docker_host, default_timeout_seconds=default_timeout_seconds, **options
-        )
-
-
-def _refuse_guarded(workspace: Path) -> None:
-    """Refuse a folder with names that no run may change: a kept container cannot protect them.
-
-    Raises:
-        InvalidInput: The folder is missing, or contains a guarded name.
-    """
-    try:
-        folder_fd = os.open(workspace, FOLDER)
-    except OSError as error:
-        raise InvalidInput(
-            f"The workspace {str(workspace)!r} cannot be opened: {error.strerror}", hint="Name an existing folder."
-        ) from error
-    try:
-        guarded = find_guarded(folder_fd, USUAL_GUARDS)
-    finally:
-        os.close(folder_fd)
-    if guarded.entries:
-        raise InvalidInput(
-            f"A kept container cannot protect {guarded.entries[0].path!r} in the workspace {str(workspace)!r}.",
-            hint="Use a folder for the task only, or a LocalSandboxCodeExecutor.",
         )
 
 

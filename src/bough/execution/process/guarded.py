@@ -13,10 +13,11 @@ import stat
 from collections.abc import Collection, Generator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
-from bough.errors import PermissionDenied
-from bough.execution.base import Guards
+from bough.errors import InvalidInput, PermissionDenied
+from bough.execution.base import USUAL_GUARDS, Guards
 from bough.tree import FOLDER, Folder, FolderEntry, identify, open_beneath, open_folder, raise_unless_replaced, walk
 
 GUARDED_NAME: Final = "guarded name"
@@ -137,6 +138,30 @@ def find_guarded(root_fd: int, guards: Guards) -> GuardedEntries:
             link = os.readlink(entry.name, dir_fd=entry.folder_fd) if entry.is_link else None
             guarded_entries.append(GuardedEntry(path, identify(entry.state), entry.is_folder, link))
     return GuardedEntries(tuple(guarded_entries), frozenset(guarded_walk.unreadable))
+
+
+def refuse_guarded(workspace: Path) -> None:
+    """Refuse a folder for an executor that cannot protect guarded names. Blocks; O(names), at any depth.
+
+    Raises:
+        InvalidInput: The folder is missing, or contains a guarded name.
+        PermissionDenied: There are more guarded entries than `find_guarded` lists.
+    """
+    try:
+        folder_fd = os.open(workspace, FOLDER)
+    except OSError as error:
+        raise InvalidInput(
+            f"The workspace {str(workspace)!r} cannot be opened: {error.strerror}", hint="Name an existing folder."
+        ) from error
+    try:
+        guarded_entries = find_guarded(folder_fd, USUAL_GUARDS).entries
+    finally:
+        os.close(folder_fd)
+    if guarded_entries:
+        raise InvalidInput(
+            f"A kept container cannot protect {guarded_entries[0].path!r} in the workspace {str(workspace)!r}.",
+            hint="Use a folder for the task only, or a LocalSandboxCodeExecutor.",
+        )
 
 
 def set_aside(root_fd: int, guards: Guards, before: GuardedEntries) -> list[tuple[str, str]]:
