@@ -260,6 +260,8 @@ def test_calls_of_another_tenant_are_neither_shown_nor_decided(folder: Path) -> 
             assert "was deleted, or was never here" in refused.text
             forked = stranger.post("/do/fork", data={"id": id, "at": "1", **fields}, headers=headers)
             assert forked.status_code == 404
+            for verb in ("continue", "limits", "restore", "redo"):
+                assert stranger.post(f"/do/{verb}", data={"id": id, **fields}, headers=headers).status_code == 404, verb
             assert site.call(lambda services: services.store.get(UUID(id))).status == "waiting_for_confirmation"
 
 
