@@ -181,7 +181,7 @@ def test_damaged_and_missing_kept_files_name_their_events(cli: Any, bough_home: 
     (folder / "a.txt").write_text("old " * 99)
     id = keep_files(bough_home, folder)
     (sound,) = read_kept_checks(cli)
-    assert (sound["state"], "packs" in sound["said"]) == ("ok", True)
+    assert (sound["state"], "pack" in sound["said"]) == ("ok", True)
     packs = sorted((bough_home / "bough.db.files/objects.git/objects/pack").glob("*.pack"))
     for pack in packs:
         data = bytearray(pack.read_bytes())

@@ -32,7 +32,7 @@ def describe(
     Args:
         full: Yield the text in full; otherwise only its first lines, fewer for the result of a tool.
         thinking: Yield what the model thought before its response, in full.
-        more: What to say of the lines that are left out; `{seq}` is the number of the event.
+        more: The note after a shortened text, which says how to see all of it; `{seq}` is the number of the event.
     """
     word, summary, text = describe_event(event)
     yield line((f"{event['seq']:>5}  ", "dim"), (f"{word:<9} ", _STYLES.get(word, "")), *summary, hang=INDENT)

@@ -180,7 +180,7 @@ def _unwrap_message(error: ModelAPIError) -> str:
 
 
 def _find_system_reason(error: BaseException | None) -> str:
-    """Return the operating system's reason, such as "Connection refused"; empty if there is none.
+    """Return the operating system's error text, such as "Connection refused"; empty if no `OSError` is the cause.
 
     The message of the client may only be "Connection error".
     """

@@ -128,7 +128,8 @@ async def _check_files(store: StoreAdmin, settings: Settings, *, repair: bool) -
         folders = ", ".join(state.journals) or f"{state.leftovers} incomplete files"
         summary = f"a crash interrupted a restore of {folders}" if state.journals else f"a crash left {folders}"
         checks.append(Check("store", "kept files", "broken", summary, "bough doctor --repair"))
-    sizes = f"{state.packs} packs, {format_bytes(state.size_bytes)}; {format_bytes(state.free_bytes)} free"
+    packs = f"{state.packs} pack{'s' * (state.packs != 1)}"
+    sizes = f"{packs}, {format_bytes(state.size_bytes)}; {format_bytes(state.free_bytes)} free"
     return checks or [Check("store", "kept files", "ok", sizes)]
 
 

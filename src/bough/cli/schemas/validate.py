@@ -59,7 +59,7 @@ def find_problems(name: str, text: str) -> tuple[int, list[SchemaViolation]]:
 
     Raises:
         NotFound: No schema has this name.
-        InvalidInput: There is no document.
+        InvalidInput: The text is empty.
     """
     validator: Any = Draft202012Validator(build_schema(name))
     if name in _FILES:

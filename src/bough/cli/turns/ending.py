@@ -39,7 +39,7 @@ def explain_ending(conversation: AsyncConversation, stopped: JsonObject, next_st
     """Return the error of a run that a limit, a loop or a truncated answer stopped; None if the run is complete.
 
     Args:
-        stopped: The event that reports the limit or the loop; empty if there is none.
+        stopped: The `LimitReached` or `StuckDetected` event; empty if the run has neither.
     """
     result = conversation.result
     if conversation.state.limit is not None:

@@ -165,7 +165,8 @@ class MessageLog:
         if not is_deleted:
             await self._store.append(cid, events, expected_head=head)
             return
-        async with self._hold_lease(cid) as lease:  # another process could remove the deleted conversation meanwhile
+        # Without the lease, another process could remove the deleted conversation before the append.
+        async with self._hold_lease(cid) as lease:
             changes = {"title": _make_first_title(events), "tags": _make_tags(record)}
             begun = StateChanged(changes=changes, reason="begun anew")
             await self._store.append(cid, [begun, *events], expected_head=head, generation=lease.generation)

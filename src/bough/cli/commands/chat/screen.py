@@ -218,8 +218,7 @@ class Screen:
     ) -> str | None:
         """Ask a question and return the typed line; None if the person refused with Escape, Ctrl-C or Ctrl-D.
 
-        The text in the input is hidden meanwhile. Keys pressed before the question was shown belong to that text: they
-        are read first.
+        The question replaces the input until it is answered. Keys pressed before it was shown go to the input.
 
         Args:
             text: The initial text of the line.

@@ -198,7 +198,8 @@ def _side_line(mark: str, side: _Side, style: Style) -> Line:
     usage = side.sum_usage()
     cost = "" if usage["cost_usd"] is None else f", {usage['cost_usd']:.4f} USD"
     title = one_line(side.record.title or "untitled", 40)
-    usage_text = f"{usage['requests']} requests, {usage['tokens']} tokens{cost}"
+    requests = f"{usage['requests']} request{'s' * (usage['requests'] != 1)}"
+    usage_text = f"{requests}, {usage['tokens']} tokens{cost}"
     return line((mark, style), (short(side.record.id), "id"), f"  {title}  ", (usage_text, "dim"), hang=4)
 
 
